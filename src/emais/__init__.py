@@ -1,0 +1,18 @@
+"""Importance sampling for PyTorch training loops, with numbers that say whether it helps.
+
+>>> import emais
+>>> imp = emais.EMAIS(num_samples=1000, batch_size=50)
+>>> imp.diagnostics.step
+0
+"""
+
+from . import functional
+from .engine import Engine
+from .errors import EmaisError
+from .loading import Draw
+from .methods import METHODS, create
+from .methods.ema import EMAIS
+from .scores import EMAScores
+
+__version__ = "0.1.0"
+__all__ = ["EMAIS", "METHODS", "Draw", "EMAScores", "EmaisError", "Engine", "create", "functional"]

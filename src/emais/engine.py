@@ -1,0 +1,307 @@
+"""The engine: draws, observes, reports and scales, composed from the other files. Methods fill in two hooks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from .errors import EmaisError, positive_float, positive_int
+from .functional import MAX_SCALE, logit_gradients
+from .loading import Draw, Loader, Ticket
+from .lr import StepScaler
+from .monitor import Diagnostics, Monitor
+from .rng import Uniforms
+from .sampling import ExactSampler, Scan
+from .state import check_state
+from .transfer import Mailbox
+
+STATE_VERSION = 1
+
+
+class Engine:
+    """What all methods share. A method sets `name`, gives `scan_steps` and a sampler, and learns from norms.
+
+    num_samples: M; batch_size: N; num_steps: T, where the loader ends (None: one epoch a pass, for ever);
+    seed: all randomness is a function of (seed, step); device: where the statistics live. On the CPU (default) the
+    model may still be on any device; a CUDA device is for `draw()`, with data that lies there too.
+    max_scale bounds the learning-rate factor; smoothing in [0, 1) averages the sums behind it over steps (0: the
+    paper); unbiased corrects the traces for the plug-in mean.
+    """
+
+    name = "engine"
+
+    def __init__(
+        self,
+        num_samples: int,
+        batch_size: int = 128,
+        num_steps: int | None = None,
+        seed: int = 0,
+        *,
+        scan_steps: int | None = 0,
+        device: torch.device | str = "cpu",
+        max_scale: float = MAX_SCALE,
+        smoothing: float = 0.0,
+        unbiased: bool = False,
+    ) -> None:
+        self.num_samples = positive_int("num_samples", num_samples)
+        self.batch_size = positive_int("batch_size", batch_size)
+        self.num_steps = None if num_steps is None else positive_int("num_steps", num_steps)
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise EmaisError(f"seed must be a whole number from 0 to 2^63 - 1, got {seed!r}")
+        if not 0 <= smoothing < 1:
+            raise EmaisError(f"smoothing must be at least 0 and below 1, got {smoothing!r}")
+        self.seed, self.device = seed, torch.empty(0, device=device).device
+        self.monitor = Monitor(smoothing, unbiased, positive_float("max_scale", max_scale), self.device)
+        self.diagnostics = Diagnostics(self.monitor, self._drain)
+        self.sampler: ExactSampler | None = None
+        self._uniforms = Uniforms(seed, 2, batch_size, self.device)
+        self._scan = Scan(num_samples, batch_size, seed)
+        self._scan_steps = scan_steps
+        self._mailbox = Mailbox(self._absorb)
+        self._scalers: list[StepScaler] = []
+        self._drawn = 0  # steps drawn so far; of these, the ones not delivered wait in the next two
+        self._waiting: dict[int, Draw] = {}
+        self._again: list[Draw] = []
+        self._resident = self.device.type != "cpu"
+        if self._resident:
+            self._start_resident()
+
+    # ---- hooks of a method
+
+    def _learn(self, step: int | Tensor, index: Tensor, norms: Tensor) -> None:
+        """Take in the gradient norms of a step."""
+
+    def _settings(self) -> dict[str, Any]:
+        """What must agree between a saved state and the engine that loads it."""
+        return {"num_samples": self.num_samples, "batch_size": self.batch_size, "seed": self.seed}
+
+    def _state(self) -> dict[str, Any]:
+        """The method's own tensors."""
+        return {}
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `_state` gave."""
+
+    # ---- drawing
+
+    def loader(self, dataset: Any, *, num_workers: int = 0, **options: Any) -> Loader:
+        """A loader over `dataset` that yields (batch, draw); `options` go to torch's DataLoader."""
+        if self._resident:
+            raise EmaisError(
+                f"this engine lives on {self.device}: call draw() and index data that lies there, or make the engine "
+                "without device= to load data through a DataLoader (the model may be on any device)"
+            )
+        return Loader(self, dataset, {"num_workers": num_workers, **options})
+
+    def draw(self) -> Draw:
+        """The next draw, for data that is indexed directly. On a CUDA device: no host sync, can be captured."""
+        self._drain()
+        if self._resident:
+            step: int | Tensor = self._step.add_(1).clone()
+            index, r = self._resident_draw(step)
+        else:
+            self._drawn += 1
+            step = self._drawn
+            index, r = self._host_draw(step)
+        return Draw(index, r, step, Ticket(self, index, r))
+
+    def _host_draw(self, step: int) -> tuple[Tensor, Tensor]:
+        if self._scan_steps is None or step <= self._scan_steps:
+            return self._scan(step), torch.ones(self.batch_size)
+        self._scan.forget()
+        return self._sample(step)
+
+    def _sample(self, step: int | Tensor) -> tuple[Tensor, Tensor]:
+        u = self._uniforms(step)
+        if self.sampler is not None:
+            return self.sampler.draw(u)
+        return (u[0] * self.num_samples).long(), torch.ones_like(u[0], dtype=torch.float32)
+
+    def _start_resident(self) -> None:
+        steps = self.num_steps if self._scan_steps is None else self._scan_steps
+        if steps is None:
+            raise EmaisError(
+                f"{self.name} on {self.device} needs num_steps: its order is laid out there beforehand"
+            )
+        self._step = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._order = self._scan.table(steps).to(self.device) if steps else None
+        self._scan.forget()
+
+    def _resident_draw(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        if self._order is None:
+            return self._sample(step)
+        row = (step - 1).clamp(max=len(self._order) - 1).view(1)
+        scanned = self._order.index_select(0, row).view(-1).long()
+        if self._scan_steps is None:
+            return scanned, torch.ones(self.batch_size, device=self.device)
+        index, r = self._sample(step)
+        scanning = step <= self._scan_steps
+        return torch.where(scanning, scanned, index), torch.where(scanning, 1.0, r)
+
+    def steps_in_pass(self) -> int:
+        """Steps that one pass over the loader takes from here."""
+        if self.num_steps is None:
+            return math.ceil(self.num_samples / self.batch_size)
+        return max(0, self.num_steps - self.step)
+
+    def issue(self) -> Draw:
+        """The loader's source: the next draw, kept until `deliver` hands it out with its minibatch."""
+        draw = self._again.pop(0) if self._again else self.draw()
+        self._waiting[int(draw.step)] = draw
+        return draw
+
+    def deliver(self, step: int) -> Draw:
+        """The draw of a minibatch that has arrived."""
+        return self._waiting.pop(step)
+
+    def reissue(self) -> None:
+        """Queue draws whose minibatches never arrived: a new pass begins with them."""
+        self._again = sorted([*self._waiting.values(), *self._again], key=lambda d: int(d.step))
+        self._waiting.clear()
+
+    @property
+    def step(self) -> int:
+        """Steps handed out so far."""
+        if self._resident:
+            return int(self._step)  # sync: one integer
+        return self._drawn - len(self._waiting) - len(self._again)
+
+    # ---- observing
+
+    def loss(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> Tensor:
+        """Observe the minibatch and return its unbiased loss, mean(r * losses).
+
+        losses (N,): one number a sample (reduction="none"); logits (N, ...): what the losses were computed from.
+        grads (N, ...): d loss_i / d z_i, where a closed form gives it cheaper than autograd.
+
+        Paper: alg:train_emais
+        """
+        self.observe(losses, logits, draw, grads=grads)
+        return (draw.r.to(losses, non_blocking=True) * losses).mean()
+
+    def observe(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> None:
+        """Take the per-sample gradients into the statistics and the variance report, and leave the loss alone."""
+        ticket = self._admit(losses, draw)
+        g = per_sample(losses, logits, grads)
+        ticket.used = True
+        r = draw.r.to(g, non_blocking=True)
+        self._mailbox.post(draw.step, ticket, torch.linalg.vector_norm(g, dim=1), r @ g)
+
+    def _admit(self, losses: Tensor, draw: Draw) -> Ticket:
+        if not isinstance(draw, Draw):
+            raise EmaisError(
+                f"draw must be the second item that the loader yields, got {type(draw).__name__}"
+            )
+        ticket = draw._ticket
+        if ticket.owner is not self:
+            raise EmaisError(
+                "this draw was made by another engine: its r belongs to that engine's distribution"
+            )
+        if ticket.used:
+            raise EmaisError(
+                "this draw was used already: each draw is observed once, take the next from the loader"
+            )
+        if losses.dim() != 1 or len(losses) != len(draw):
+            raise EmaisError(
+                f"losses must be one number a sample, shape ({len(draw)},) as the draw, got {tuple(losses.shape)}: "
+                'compute the loss with reduction="none" and sum or average over every dimension but the first'
+            )
+        return ticket
+
+    def _absorb(self, step: int | Tensor, ticket: Ticket, norms: Tensor, grad: Tensor) -> None:
+        self.monitor.add(step, ticket.r, norms, grad)
+        if not self._scalers:
+            self.monitor.close()
+        self._learn(step, ticket.index, norms)
+
+    def refresh(self, index: Tensor, losses: Tensor, logits: Tensor, *, grads: Tensor | None = None) -> None:
+        """Update the statistics of samples that were looked at but not trained on, at the present step.
+
+        index (n,) int64, losses (n,), logits (n, ...) as in `loss`. A forward pass without gradients serves, if the
+        logits are made to require them: ``z = model(x).detach().requires_grad_()``.
+
+        Paper: fig:additional_state_updates
+        """
+        self._drain()
+        if index.dim() != 1 or losses.shape != index.shape:
+            raise EmaisError(f"losses must be {tuple(index.shape)} as index, got {tuple(losses.shape)}")
+        norms = torch.linalg.vector_norm(per_sample(losses, logits, grads), dim=1)
+        step: int | Tensor = self._step.clamp(min=1) if self._resident else max(1, self.step)
+        self._learn(step, index.to(self.device), norms.to(self.device))
+
+    def _drain(self) -> None:
+        self._mailbox.drain()
+
+    # ---- the learning rate
+
+    def attach(self, optimizer: Optimizer, rule: str | None = None) -> StepScaler:
+        """Scale the learning rate of each `optimizer.step` by the factor of its minibatch, then restore it.
+
+        rule: linear, sqrt, gain or none; by default linear for SGD and sqrt for the Adam family. Returns a handle
+        whose `remove()` detaches.
+        """
+        if any(s.optimizer is optimizer for s in self._scalers):
+            raise EmaisError(
+                "this optimizer is attached already: a second factor would be applied on top of the first"
+            )
+        scaler = StepScaler(optimizer, rule, self.monitor, self._drain, self._scalers.remove)
+        if any(s.rule != scaler.rule for s in self._scalers):
+            scaler.remove()
+            raise EmaisError(
+                f"all optimizers of an engine share one rule, got {scaler.rule!r} besides {self.monitor.rule!r}"
+            )
+        self._scalers.append(scaler)
+        self.monitor.rule = scaler.rule
+        return scaler
+
+    # ---- saving
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything an exact resume needs; minibatches drawn ahead by workers are delivered again."""
+        self._drain()
+        ahead = sorted([*self._waiting.values(), *self._again], key=lambda d: int(d.step))
+        n = self.batch_size
+        return {
+            "version": STATE_VERSION,
+            "method": self.name,
+            "settings": self._settings(),
+            "step": int(self._step) if self._resident else self._drawn,
+            "ahead": {
+                "step": torch.tensor([d.step for d in ahead], dtype=torch.int64),
+                "index": torch.stack([d.index for d in ahead])
+                if ahead
+                else torch.empty(0, n, dtype=torch.int64),
+                "r": torch.stack([d.r for d in ahead]) if ahead else torch.empty(0, n),
+            },
+            "monitor": self.monitor.state_dict(),
+            "state": self._state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from `state_dict`; refuses, by name, a state that was made by a different engine."""
+        check_state(state, self.state_dict())
+        self._mailbox.clear()
+        ahead = state["ahead"]
+        self._waiting.clear()
+        self._again = [
+            Draw(i, r, int(t), Ticket(self, i, r))
+            for t, i, r in zip(ahead["step"], ahead["index"], ahead["r"], strict=True)
+        ]
+        self._drawn = state["step"]
+        if self._resident:
+            self._step.fill_(state["step"])
+        self.monitor.load_state_dict(state["monitor"])
+        self._load_state(state["state"])
+
+
+def per_sample(losses: Tensor, logits: Tensor, grads: Tensor | None) -> Tensor:
+    """Gradients as (N, D): the ones given, or autograd's of the losses by the logits."""
+    if grads is None:
+        grads = logit_gradients(losses, logits)
+    elif grads.dim() == 0 or len(grads) != len(losses):
+        raise EmaisError(f"grads must be (N, ...) with N = {len(losses)}, got {tuple(grads.shape)}")
+    return grads.detach().float().flatten(1) if grads.dim() > 1 else grads.detach().float().unsqueeze(1)

@@ -1,0 +1,33 @@
+"""The one error class, and the checks that every constructor shares."""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import SupportsIndex
+
+
+class EmaisError(ValueError):
+    """Something was used in a way that cannot give a right answer; the message says what to do instead."""
+
+
+def positive_int(name: str, value: object) -> int:
+    """Return `value` as an int of at least 1, or say what was given.
+
+    >>> positive_int("batch_size", 128)
+    128
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or index(value) < 1:
+        raise EmaisError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return index(value)
+
+
+def positive_float(name: str, value: object) -> float:
+    """Return `value` as a finite float above 0, or say what was given.
+
+    >>> positive_float("kappa", 1)
+    1.0
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise EmaisError(f"{name} must be a finite number above 0, got {value!r}")
+    return float(value)

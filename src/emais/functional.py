@@ -1,0 +1,265 @@
+"""The paper's mathematics as pure functions: no state, no randomness, no input or output.
+
+Letters follow the paper (docs/math.md has the table): ``r`` is the importance coefficient
+(1/M)/p_i of a drawn sample, ``grads`` its gradient in any space (logits or parameters), one row a sample,
+not divided by the minibatch size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .errors import EmaisError, positive_float, positive_int
+from .gradients import (
+    binary_cross_entropy_gradients,
+    cross_entropy_gradients,
+    logit_gradients,
+    parameter_gradients,
+)
+
+__all__ = [
+    "LR_RULES",
+    "GradientSums",
+    "VarianceTraces",
+    "adjusted_probabilities",
+    "binary_cross_entropy_gradients",
+    "cross_entropy_gradients",
+    "effective_batch_size",
+    "efficiency_score",
+    "gradient_sums",
+    "guard_scale",
+    "importance_coefficients",
+    "logit_gradients",
+    "lr_scale",
+    "parameter_gradients",
+    "variance_traces",
+]
+
+LR_RULES = ("linear", "sqrt", "gain", "none")
+MAX_SCALE = 32.0
+MAX_HALVINGS = 60
+BOUND_SLACK = 1 + 1e-9  # rounding must not count as "above kappa" when p is already uniform
+
+
+@dataclass(frozen=True)
+class VarianceTraces:
+    """The three variance traces; unpacks as ``tr_is, tr_unif, tr_opt``.
+
+    ``mean_sq`` = |mu|^2 and ``num``, the number of samples behind the estimate, serve the ``gain`` rule.
+    """
+
+    tr_is: Tensor
+    tr_unif: Tensor
+    tr_opt: Tensor
+    mean_sq: Tensor | None = None
+    num: float | None = None
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter((self.tr_is, self.tr_unif, self.tr_opt))
+
+
+@dataclass(frozen=True)
+class GradientSums:
+    """Additive sums that hold all the traces need, in float64.
+
+    Adding two gives the sums of both minibatches together, so gradient accumulation is ``a + b`` and many
+    processes are one all-reduce. ``moments`` = (sum |r g|^2, sum r |g|^2, sum r |g|), ``grad`` = sum r g.
+    """
+
+    num: float
+    moments: Tensor
+    grad: Tensor
+
+    def __add__(self, other: GradientSums) -> GradientSums:
+        return GradientSums(self.num + other.num, self.moments + other.moments, self.grad + other.grad)
+
+    def __mul__(self, factor: float) -> GradientSums:
+        return GradientSums(self.num * factor, self.moments * factor, self.grad * factor)
+
+    @classmethod
+    def from_norms(cls, r: Tensor, norms: Tensor, grad: Tensor) -> GradientSums:
+        """Sums from r (N,), gradient norms (N,) and sum r g (D,): what a training step already has."""
+        n = norms.double()
+        rn = r.double() * n
+        return cls(len(n), torch.stack((rn, n, torch.ones_like(n))) @ rn, grad.double())
+
+    def traces(self, unbiased: bool = False) -> VarianceTraces:
+        """Variance traces of these sums; see `variance_traces`."""
+        a, b, c = (self.moments / self.num).unbind()
+        mu = self.grad / self.num
+        mu2 = mu.dot(mu)
+        tr_is, tr_unif, tr_opt = a - mu2, b - mu2, c * c - mu2
+        if unbiased:
+            k = 1 / (self.num - 1) if self.num > 1 else float("nan")
+            tr_unif = tr_unif + k * tr_is
+            tr_is, tr_opt = (1 + k) * tr_is, (1 + k) * tr_opt
+        return VarianceTraces(tr_is, tr_unif, tr_opt, mu2, self.num)
+
+
+def gradient_sums(r: Tensor, grads: Tensor) -> GradientSums:
+    """Additive sums of one minibatch: r (N,), grads (N, ...).
+
+    >>> r, g = torch.ones(4), torch.arange(8.).reshape(4, 2)
+    >>> whole, parts = gradient_sums(r, g), gradient_sums(r[:1], g[:1]) + gradient_sums(r[1:], g[1:])
+    >>> torch.equal(whole.moments, parts.moments) and torch.equal(whole.grad, parts.grad)
+    True
+
+    Paper: prop:tr_cov_est
+    """
+    if grads.dim() == 0 or r.shape != grads.shape[:1] or len(r) == 0:
+        raise EmaisError(
+            f"r must be (N,) and grads (N, ...) with N of at least 1, got {tuple(r.shape)} and {tuple(grads.shape)}"
+        )
+    g = grads.detach().reshape(len(r), -1).double()
+    rd = r.detach().double()
+    return GradientSums.from_norms(rd, torch.linalg.vector_norm(g, dim=1), rd @ g)
+
+
+def variance_traces(r: Tensor, grads: Tensor, *, unbiased: bool = False) -> VarianceTraces:
+    """Traces of the gradient variance under the sampler in use, under uniform and under optimal sampling.
+
+    mu = mean(r g);  tr_is = mean(|r g|^2) - |mu|^2;  tr_unif = mean(r |g|^2) - |mu|^2;
+    tr_opt = mean(r |g|)^2 - |mu|^2, from one minibatch drawn with replacement from p_is; r (N,), grads (N, ...).
+    They are variances of one draw: divide by N for the variance of the minibatch mean.
+
+    The plug-in |mu|^2 makes the expectations (1 - 1/N) tr_is, tr_unif - tr_is/N and (1 - 1/N) tr_opt.
+    `unbiased=True` removes all three errors exactly (multiplying tr_is and tr_opt by N/(N-1) and adding
+    tr_is/(N-1) to tr_unif); the paper's form is the default.
+
+    >>> traces = variance_traces(torch.ones(2), torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
+    >>> [t.item() for t in traces]
+    [2.5, 2.5, 1.5]
+
+    Paper: prop:tr_cov_est
+    """
+    t = gradient_sums(r, grads).traces(unbiased)
+    dtype = torch.promote_types(grads.dtype, torch.float32)
+    assert t.mean_sq is not None
+    return VarianceTraces(*(x.to(dtype) for x in t), t.mean_sq.to(dtype), t.num)
+
+
+def effective_batch_size(traces: VarianceTraces, batch_size: float) -> Tensor:
+    """Minibatch size at which uniform sampling has the variance of this sampler: N tr_unif / tr_is.
+
+    Not guarded: a degenerate minibatch gives a negative, infinite or NaN value (`lr_scale` is the guarded form).
+
+    >>> effective_batch_size(VarianceTraces(*torch.tensor([1.0, 3.0, 0.5])), 128).item()
+    384.0
+
+    Paper: eq:n_ems
+    """
+    return traces.tr_unif / traces.tr_is * batch_size
+
+
+def efficiency_score(traces: VarianceTraces) -> Tensor:
+    """S(W) = (tr_is - tr_opt)/(tr_unif - tr_opt): 0 optimal, 1 as uniform, above 1 worse than uniform.
+
+    NaN where the denominator is not positive: then no sampler can beat uniform and the score has no meaning.
+
+    >>> efficiency_score(VarianceTraces(*torch.tensor([1.0, 3.0, 0.5]))).item()
+    0.20000000298023224
+
+    Paper: sec:metric
+    """
+    room = traces.tr_unif - traces.tr_opt
+    return torch.where(room > 0, (traces.tr_is - traces.tr_opt) / room, float("nan"))
+
+
+def guard_scale(ratio: Tensor, max_scale: float = MAX_SCALE) -> tuple[Tensor, Tensor]:
+    """Make a learning-rate factor safe: (factor, was it degenerate), without leaving the device.
+
+    A NaN, infinite, zero or negative ratio becomes 1 and is reported; anything else is bounded by `max_scale`.
+
+    >>> guard_scale(torch.tensor([2.0, -1.0, 1e9]))
+    (tensor([ 2., 1., 32.]), tensor([False, True, False]))
+    """
+    bad = ~(ratio.isfinite() & (ratio > 0))
+    return torch.where(bad, 1.0, ratio.clamp(max=max_scale)), bad
+
+
+def scale_ratio(traces: VarianceTraces, rule: str) -> Tensor:
+    """The unguarded learning-rate ratio of a rule; see `lr_scale`."""
+    if rule == "none":
+        return torch.ones_like(traces.tr_is)
+    if rule == "gain":
+        if traces.mean_sq is None or traces.num is None:
+            raise EmaisError('rule "gain" needs traces made by variance_traces, which carry |mu|^2 and N')
+        return (traces.tr_unif / traces.num + traces.mean_sq) / (traces.tr_is / traces.num + traces.mean_sq)
+    if rule not in LR_RULES:
+        raise EmaisError(f"rule must be one of {', '.join(LR_RULES)}, got {rule!r}")
+    ratio = traces.tr_unif / traces.tr_is
+    return ratio.sqrt() if rule == "sqrt" else ratio
+
+
+def lr_scale(traces: VarianceTraces, rule: str = "linear", *, max_scale: float = MAX_SCALE) -> Tensor:
+    """Factor for the learning rate of this step: what a minibatch of N_ems instead of N would deserve.
+
+    ``linear`` N_ems/N (SGD); ``sqrt`` its root (Adam); ``gain`` (tr_unif/N + |mu|^2)/(tr_is/N + |mu|^2), the form
+    of RAIS and AdaScale; ``none`` 1. Guarded by `guard_scale`: always finite, in (0, max_scale].
+
+    >>> traces = VarianceTraces(*torch.tensor([1.0, 4.0, 0.5]))
+    >>> lr_scale(traces).item(), lr_scale(traces, "sqrt").item()
+    (4.0, 2.0)
+
+    Paper: eq:epsilon_ems
+    """
+    return guard_scale(scale_ratio(traces, rule), max_scale)[0]
+
+
+def importance_coefficients(probs: Tensor) -> Tensor:
+    """r(i) = (1/M)/p_i for every sample: E_p[r f] is the plain mean of f.
+
+    >>> importance_coefficients(torch.tensor([0.25, 0.75]))
+    tensor([2.0000, 0.6667])
+
+    Paper: eq:exp_equiv
+    """
+    return 1 / (len(probs) * probs)
+
+
+def adjusted_probabilities(weights: Tensor, batch_size: int, kappa: float = 1.0) -> Tensor:
+    """Probabilities proportional to w, flattened until no sample is expected more than kappa times a minibatch.
+
+    p = w/sum w, then p = sqrt(p)/sum sqrt(p) while max(p) N > kappa, so p is proportional to w^(1/2^k) for the
+    smallest k that meets the bound. Needs N <= kappa M. A zero weight counts as the smallest positive one that
+    float64 holds times the largest weight, so every p is positive and the loop ends; all zero means uniform.
+    weights (M,) -> probabilities (M,), summing to 1.
+
+    >>> adjusted_probabilities(torch.tensor([16.0, 1.0, 1.0]), batch_size=2)
+    tensor([0.5000, 0.2500, 0.2500])
+
+    Paper: alg:ema_is (ComputeAdjustedProbabilities)
+    """
+    positive_int("batch_size", batch_size)
+    positive_float("kappa", kappa)
+    if weights.dim() != 1 or len(weights) == 0:
+        raise EmaisError(f"weights must be (M,) with M of at least 1, got {tuple(weights.shape)}")
+    check_flattening(len(weights), batch_size, kappa)
+    w = weights.detach().double()
+    if not bool((w.isfinite() & (w >= 0)).all()):
+        raise EmaisError("weights must be finite and not negative")
+    top = w.max()
+    w = torch.ones_like(w) if top == 0 else (w / top).clamp(min=torch.finfo(torch.float64).tiny)
+    for _ in range(MAX_HALVINGS):
+        p = w / w.sum()
+        if p.max() * batch_size <= kappa * BOUND_SLACK:
+            break
+        w = w.sqrt()
+    return p.to(torch.promote_types(weights.dtype, torch.float32))
+
+
+def check_flattening(num_samples: int, batch_size: int, kappa: float) -> None:
+    """Refuse N > kappa M: even the uniform distribution draws a sample N/M > kappa times then.
+
+    >>> check_flattening(100, 10, 1.0)
+    """
+    if batch_size > kappa * num_samples:
+        raise EmaisError(
+            f"batch_size={batch_size} is above kappa * num_samples = {kappa:g} * {num_samples}: no distribution "
+            f"keeps every sample to {kappa:g} expected copies a minibatch; take a smaller batch_size or "
+            f"kappa of at least {batch_size / num_samples:g}"
+        )

@@ -1,0 +1,118 @@
+"""Per-sample gradients: of the loss by the logits (cheap, any model) and by the parameters (exact, for analysis)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from .errors import EmaisError
+
+_BATCH_COUPLED = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+def logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
+    """Gradient of each sample's loss by its logits, d loss_i / d z_i, for any loss.
+
+    losses (N,), one number a sample, not divided by N; logits (N, ...) that the losses were computed from.
+    Returns (N, ...) float32 (float64 for float64 logits), detached. The graph is kept for the backward pass.
+
+    >>> z = torch.zeros(1, 2, requires_grad=True)
+    >>> losses = nn.functional.cross_entropy(z, torch.tensor([0]), reduction="none")
+    >>> logit_gradients(losses, z)
+    tensor([[-0.5000, 0.5000]])
+
+    Paper: sec:approx_by_logit
+    """
+    if losses.dim() != 1:
+        raise EmaisError(
+            f"losses must be one number a sample, shape (N,), got {tuple(losses.shape)}: use reduction='none' "
+            "and sum or average over every dimension but the first"
+        )
+    if logits.dim() == 0 or logits.shape[0] != losses.shape[0]:
+        raise EmaisError(
+            f"logits must be (N, ...) with N = {len(losses)} as the losses, got {tuple(logits.shape)}"
+        )
+    if not logits.requires_grad or not losses.requires_grad:
+        name = "losses" if logits.requires_grad else "logits"
+        raise EmaisError(
+            f"{name} do not require grad: pass the model's own output, before any detach(), and outside "
+            "torch.no_grad()"
+        )
+    (g,) = torch.autograd.grad(losses.sum(), logits, retain_graph=True, allow_unused=True)
+    if g is None:
+        raise EmaisError(
+            "losses do not depend on logits: pass the very tensor that the loss was computed from (not a copy, "
+            "view or cast of it), and compute the loss outside the compiled or checkpointed model"
+        )
+    return g.to(torch.promote_types(g.dtype, torch.float32))
+
+
+@torch.no_grad()
+def cross_entropy_gradients(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """Closed form for cross-entropy: softmax(z) - y. Equal to `logit_gradients`, without autograd.
+
+    logits (N, C) or (N, C, ...), the loss summed over trailing positions; target class indices (N, ...) or
+    probabilities of the shape of the logits.
+
+    >>> cross_entropy_gradients(torch.zeros(1, 2), torch.tensor([0]))
+    tensor([[-0.5000, 0.5000]])
+
+    Paper: sec:approx_by_logit
+    """
+    p = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(1)
+    if target.shape == logits.shape:
+        y = target.to(p.dtype)
+    else:
+        y = torch.zeros_like(p).scatter_(1, target.unsqueeze(1), 1.0)
+    if label_smoothing:
+        y = y * (1 - label_smoothing) + label_smoothing / p.shape[1]
+    return p.mul_(y.sum(1, keepdim=True)).sub_(y)
+
+
+@torch.no_grad()
+def binary_cross_entropy_gradients(logits: Tensor, target: Tensor) -> Tensor:
+    """Closed form for binary cross-entropy summed over a sample's outputs: sigmoid(z) - y.
+
+    For a mean over K outputs divide by K; a common factor changes neither p, N_ems nor S(W).
+
+    >>> binary_cross_entropy_gradients(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]))
+    tensor([[-0.5000, 0.5000]])
+
+    Paper: sec:approx_by_logit
+    """
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    return logits.to(dtype).sigmoid().sub_(target.to(dtype))
+
+
+def parameter_gradients(
+    model: nn.Module, loss_fn: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, targets: Tensor
+) -> Tensor:
+    """Full gradient of each sample's loss by all trainable parameters, flattened: (N, P).
+
+    `loss_fn(output, target)` gets a batch of one and returns a scalar. Costs N times the memory of the parameters:
+    for analysis and tests. A model whose samples influence each other (BatchNorm in training mode) is refused.
+
+    >>> m = nn.Linear(1, 1, bias=False)
+    >>> parameter_gradients(m, lambda z, y: (z - y).sum(), torch.tensor([[2.0], [3.0]]), torch.zeros(2, 1))
+    tensor([[2.], [3.]])
+
+    Paper: sec:assess_logit_grad_est
+    """
+    for name, module in model.named_modules():
+        if module.training and isinstance(module, _BATCH_COUPLED):
+            raise EmaisError(
+                f"{name or 'the model'} is a BatchNorm layer in training mode: a sample has no gradient of its own "
+                "there; call model.eval(), replace it by GroupNorm, or use logit gradients"
+            )
+    params = {k: p.detach() for k, p in model.named_parameters() if p.requires_grad}
+    fixed = {k: p.detach() for k, p in model.named_parameters() if not p.requires_grad}
+    fixed |= dict(model.named_buffers())
+
+    def loss(p: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return loss_fn(functional_call(model, (p, fixed), (x.unsqueeze(0),)), y.unsqueeze(0)).squeeze()
+
+    grads = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(params, inputs, targets)
+    return torch.cat([g.reshape(len(inputs), -1) for g in grads.values()], dim=1)

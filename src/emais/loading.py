@@ -1,0 +1,154 @@
+"""How a draw travels with its batch through a torch DataLoader, its workers and its prefetching."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+
+from .errors import EmaisError
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+Tagged = tuple[int, list[int]]  # step and sample indices: what crosses to a worker process
+_OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "dataset")
+
+
+@dataclass(eq=False)
+class Ticket:
+    """Shared by all copies of one draw: whose it is, and whether it has been used."""
+
+    owner: object
+    index: Tensor  # where the statistics live, so that using a copy elsewhere needs no transfer back
+    r: Tensor
+    used: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """The samples of one step: index (N,) int64, r (N,) float32 fixed when the index was drawn, and the step."""
+
+    index: Tensor
+    r: Tensor
+    step: int | Tensor
+    _ticket: Ticket = field(repr=False)
+
+    def to(self, device: torch.device | str, non_blocking: bool = True) -> Draw:
+        """The same draw with its tensors on another device."""
+        index = self.index.to(device, non_blocking=non_blocking)
+        return Draw(index, self.r.to(device, non_blocking=non_blocking), self.step, self._ticket)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+class _Tagging(Dataset[Any]):
+    """The user's data set; a minibatch keeps the step it was drawn for."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self._fetch_many = getattr(dataset, "__getitems__", None)
+
+    def __getitems__(self, tagged: Tagged) -> tuple[int, list[Any]]:
+        step, indices = tagged
+        if self._fetch_many is not None:
+            return step, self._fetch_many(indices)
+        return step, [self.dataset[i] for i in indices]
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+
+class _TaggedCollate:
+    """The user's collate function; passes the step on. A class, so that it can be sent to a spawned worker."""
+
+    def __init__(self, collate_fn: Callable[[list[Any]], Any]) -> None:
+        self.collate_fn = collate_fn
+
+    def __call__(self, tagged: tuple[int, list[Any]]) -> tuple[Any, int]:
+        step, samples = tagged
+        return self.collate_fn(samples), step
+
+
+class _DrawStream:
+    """The batch sampler: asks the engine for a draw whenever the DataLoader wants the next minibatch."""
+
+    def __init__(self, engine: Engine, length: Callable[[], int]) -> None:
+        self._engine, self._length = engine, length
+
+    def __iter__(self) -> Iterator[Tagged]:
+        for _ in range(self._length()):
+            draw = self._engine.issue()
+            yield int(draw.step), draw.index.tolist()
+
+    def __len__(self) -> int:
+        return self._length()
+
+
+class Loader:
+    """Iterates over (batch, draw). One pass is one epoch of ceil(M/N) steps, or all that is left of `num_steps`.
+
+    r is fixed when the index is drawn: the draw waits in the engine under its step, the step travels with the
+    minibatch through workers and prefetching, and the two meet again here. So prefetching makes weights a few
+    steps stale, which costs some efficiency and never biases. A minibatch that was prefetched and not delivered
+    (the loop was left early, or the state saved) is delivered first by the next pass.
+    """
+
+    def __init__(self, engine: Engine, dataset: Any, options: dict[str, Any]) -> None:
+        check_dataset(dataset, engine.num_samples)
+        check_options(options)
+        self._engine = engine
+        options.setdefault("generator", torch.Generator().manual_seed(engine.seed))  # not the global one
+        collate = options.pop("collate_fn", None) or default_collate
+        self.dataloader: DataLoader[Any] = DataLoader(
+            _Tagging(dataset),
+            batch_sampler=_DrawStream(engine, engine.steps_in_pass),  # type: ignore[arg-type]
+            collate_fn=_TaggedCollate(collate),
+            **options,
+        )
+
+    def __iter__(self) -> Iterator[tuple[Any, Draw]]:
+        self._engine.reissue()
+        for batch, step in self.dataloader:
+            yield batch, self._engine.deliver(step)
+
+    def __len__(self) -> int:
+        return self._engine.steps_in_pass()
+
+
+def check_dataset(dataset: Any, num_samples: int) -> None:
+    """Refuse what cannot be drawn from by index."""
+    if isinstance(dataset, IterableDataset):
+        raise EmaisError(
+            f"{type(dataset).__name__} is an IterableDataset: importance sampling picks samples by index, so it "
+            "needs a data set with __getitem__ and __len__"
+        )
+    if not hasattr(dataset, "__len__") or not (
+        hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
+    ):
+        raise EmaisError(f"the data set needs __getitem__ and __len__, {type(dataset).__name__} lacks one")
+    if len(dataset) != num_samples:
+        raise EmaisError(
+            f"the data set has {len(dataset)} samples, the engine was made for num_samples={num_samples}: "
+            "make it with num_samples=len(dataset)"
+        )
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Refuse DataLoader options that are the engine's to decide, and unknown ones."""
+    known = set(inspect.signature(DataLoader).parameters) - set(_OURS)
+    for name in options:
+        if name in _OURS:
+            raise EmaisError(
+                f"{name} is decided by the engine: leave it out of loader(); batch_size is set on the engine"
+            )
+        if name not in known:
+            raise EmaisError(
+                f"unknown option {name!r} for loader(); DataLoader takes {', '.join(sorted(known))}"
+            )

@@ -1,0 +1,119 @@
+"""The learning-rate factor of one step: put on before the parameters move, taken off again afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from .errors import EmaisError
+from .functional import LR_RULES
+from .monitor import Monitor
+
+_LINEAR = ("SGD", "ASGD")
+_SQRT = (
+    "Adam",
+    "AdamW",
+    "NAdam",
+    "RAdam",
+    "Adamax",
+    "SparseAdam",
+    "RMSprop",
+    "Adagrad",
+    "Adadelta",
+    "Adafactor",
+)
+
+
+def default_rule(optimizer: Optimizer) -> str:
+    """The rule that suits an optimizer's class: linear for SGD, sqrt for the Adam family.
+
+    Paper: sec:epsilon_ems
+    """
+    names = {c.__name__ for c in type(optimizer).__mro__}
+    if names.intersection(_SQRT):
+        return "sqrt"
+    if names.intersection(_LINEAR):
+        return "linear"
+    raise EmaisError(
+        f"no learning-rate rule is known for {type(optimizer).__name__}: pass rule= one of {', '.join(LR_RULES)}"
+    )
+
+
+class StepScaler:
+    """Multiplies every `group["lr"]` by the monitor's factor during one `optimizer.step`, and restores it.
+
+    Schedulers compute the next rate from the present one, so a factor left in place would compound. With
+    `step(closure)` the forward pass happens inside the step: the closure is wrapped, so that the factor is that of
+    the minibatch it has just computed. A tensor rate is changed in place, without waiting for the device.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        rule: str | None,
+        monitor: Monitor,
+        drain: Callable[[], None],
+        on_remove: Callable[[StepScaler], None],
+    ) -> None:
+        rule = default_rule(optimizer) if rule is None else rule
+        if rule not in LR_RULES:
+            raise EmaisError(f"rule must be one of {', '.join(LR_RULES)}, got {rule!r}")
+        self.optimizer, self.rule, self._monitor, self._drain = optimizer, rule, monitor, drain
+        self._on_remove = on_remove
+        self._saved: list[float | Tensor] = []
+        self._handles = [
+            optimizer.register_step_pre_hook(self._before),
+            optimizer.register_step_post_hook(self._after),
+        ]
+
+    def remove(self) -> None:
+        """Leave the optimizer as it was."""
+        self._restore()
+        for handle in self._handles:
+            handle.remove()
+        self._on_remove(self)
+
+    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        # the optimizer itself is args[0]
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            self._scale()
+            return None
+
+        def scaled_closure() -> Any:
+            self._restore()  # a closure may be evaluated more than once
+            loss = closure()
+            self._scale()
+            return loss
+
+        if len(args) > 1:
+            return (args[0], scaled_closure, *args[2:]), kwargs
+        return args, {**kwargs, "closure": scaled_closure}
+
+    def _scale(self) -> None:
+        self._restore()  # in case an earlier step raised half-way
+        self._drain()
+        factor = self._monitor.factor()
+        for group in self.optimizer.param_groups:
+            lr = group["lr"]
+            if isinstance(lr, Tensor):
+                self._saved.append(lr.clone())
+                lr.mul_(factor)
+            else:
+                self._saved.append(lr)
+                group["lr"] = lr * float(factor)  # sync where the statistics live on a GPU: one float
+
+    def _restore(self) -> None:
+        for group, lr in zip(self.optimizer.param_groups, self._saved, strict=False):
+            if isinstance(lr, Tensor):
+                group["lr"].copy_(lr)
+            else:
+                group["lr"] = lr
+        self._saved.clear()
+
+    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._restore()
+        self._monitor.close()

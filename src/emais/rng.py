@@ -1,0 +1,81 @@
+"""Counter-based random numbers: a pure function of (seed, step), the same on every device.
+
+Nothing sequential exists, so nothing has to be saved for an exact resume, the global generators are never
+touched, and a CUDA graph that reads the step from a tensor draws fresh numbers on every replay.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15  # increments and multipliers of SplitMix64 (Steele, Lea and Flood 2014)
+_MUL1, _MUL2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_WORD = 1 << 64
+_BLOCK = 64
+
+
+def _signed(x: int) -> int:
+    """The int64 with the bits of x modulo 2^64: torch has no unsigned 64-bit arithmetic."""
+    x %= _WORD
+    return x - _WORD if x >= _WORD >> 1 else x
+
+
+def mix(*words: int) -> int:
+    """Hash integers to 64 bits: the key of a stream, or a seed for torch.Generator.
+
+    >>> mix(0, 1) != mix(1, 0)
+    True
+    """
+    x = 0
+    for word in words:
+        x = (x + word + 1) * _GOLDEN % _WORD
+        x = (x ^ (x >> 30)) * _MUL1 % _WORD
+        x = (x ^ (x >> 27)) * _MUL2 % _WORD
+        x ^= x >> 31
+    return x
+
+
+class Uniforms:
+    """`rows` x `n` uniform numbers in [0, 1 - 2^-52], float64, for each step.
+
+    >>> u = Uniforms(seed=0, rows=2, n=3)
+    >>> torch.equal(u(5), u(torch.tensor(5))), torch.equal(u(5), u(6))
+    (True, False)
+    """
+
+    def __init__(self, seed: int, rows: int, n: int, device: torch.device | str = "cpu") -> None:
+        self._shape = (rows, n)
+        self._key = _signed(mix(seed))
+        self._stride = _signed(rows * n * _GOLDEN)
+        self._lanes = torch.arange(rows * n, device=device) * _signed(_GOLDEN) + self._key
+        self._ahead = torch.arange(_BLOCK, device=device).unsqueeze(1) * self._stride
+        self._block, self._numbers = -1, self._lanes
+
+    def __call__(self, step: int | Tensor) -> Tensor:
+        """Numbers of this step, (rows, n); a tensor step stays on its device."""
+        if not isinstance(step, int):
+            return _to_unit(_mix_tensor(self._lanes + step * self._stride)).view(self._shape)
+        block, place = divmod(step, _BLOCK)
+        if block != self._block:  # one pass for many steps: the operations are many and small
+            start = _signed(block * _BLOCK * self._stride)
+            self._block, self._numbers = block, _to_unit(_mix_tensor(self._lanes + self._ahead + start))
+        return self._numbers[place].view(self._shape)
+
+
+def _mix_tensor(x: Tensor) -> Tensor:
+    x = _xor_shift(x, 30).mul_(_signed(_MUL1))
+    x = _xor_shift(x, 27).mul_(_signed(_MUL2))
+    return _xor_shift(x, 31)
+
+
+def _xor_shift(x: Tensor, bits: int) -> Tensor:
+    return x ^ ((x >> bits) & ((1 << (64 - bits)) - 1))  # the mask makes the arithmetic shift a logical one
+
+
+def _to_unit(x: Tensor) -> Tensor:
+    """The upper 52 bits, as a signed number in [-2^51, 2^51), moved to [0, 1 - 2^-52].
+
+    With 52 bits, not 53, u * total < total holds in float64 for every total.
+    """
+    return (x >> 12).double().mul_(2.0**-52).add_(0.5)

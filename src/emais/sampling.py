@@ -1,0 +1,204 @@
+"""Exact draws at any data set size: with replacement from changing weights, and without replacement in epochs."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .errors import positive_float, positive_int
+from .functional import BOUND_SLACK, check_flattening
+from .rng import mix
+
+WEIGHT_MIN, WEIGHT_MAX = 2.0**-63, 2.0**63  # w is kept in this range: positive, and p never degenerates
+_FLAT = 2.0**-30  # w ** _FLAT rounds to 1 over the whole range (and a padding 0 stays 0): the uniform level
+_MIN_WIDTH = 32
+
+
+def num_levels(num_samples: int, batch_size: int, kappa: float) -> int:
+    """How many exponents 1, 1/2, 1/4, ... flattening can need for weights in range, before uniform.
+
+    p_max <= kappa/N holds as soon as (w_max/w_min)^e <= (M - 1)/(N/kappa - 1).
+
+    >>> num_levels(60_000, 128, 1.0)
+    5
+    """
+    rivals = batch_size / kappa - 1
+    if rivals <= 0:
+        return 1
+    room = math.log(max((num_samples - 1) / rivals, 1 + 2.0**-22))
+    return 1 + math.ceil(math.log2(max(1.0, math.log(WEIGHT_MAX / WEIGHT_MIN) / room)))
+
+
+class ExactSampler:
+    """Draws N samples with replacement from ComputeAdjustedProbabilities(w), while w changes N entries a step.
+
+    The weights lie in rows of about sqrt(M/2N). Each row keeps, in float64, its sum of w^e for e = 1, 1/2, 1/4, ...
+    and its maximum; an update recomputes the touched rows from their entries, so the sums have no drift; a draw
+    picks a row, then an entry of it. Both cost O(sqrt(M N)) where recomputing p costs O(M).
+
+    On the CPU only the exponents in use are kept. Elsewhere all that can be needed are kept and one is chosen
+    without a host sync, so that a step can be captured in a CUDA graph.
+
+    >>> s = ExactSampler(4, batch_size=2)
+    >>> s.update(torch.tensor([0]), torch.tensor([3.0]))
+    >>> s.probabilities()
+    tensor([0.5000, 0.1667, 0.1667, 0.1667], dtype=torch.float64)
+
+    Paper: alg:ema_is (ComputeAdjustedProbabilities), alg:train_emais
+    """
+
+    def __init__(
+        self, num_samples: int, batch_size: int, kappa: float = 1.0, *, device: torch.device | str = "cpu"
+    ) -> None:
+        self.num_samples = positive_int("num_samples", num_samples)
+        self.batch_size = positive_int("batch_size", batch_size)
+        self.kappa = positive_float("kappa", kappa)
+        check_flattening(num_samples, batch_size, kappa)
+        self.width = max(_MIN_WIDTH, math.isqrt(num_samples // (2 * batch_size)))
+        rows = -(-num_samples // self.width)
+        self._table = torch.zeros(rows, self.width, device=device)
+        self._flat = self._table.view(-1)
+        self._top = torch.empty(rows, device=device)
+        self._exponents = [2.0**-k for k in range(num_levels(num_samples, batch_size, kappa))] + [_FLAT]
+        self._on_host = self._flat.device.type == "cpu"
+        self._kept = 1 if self._on_host else len(self._exponents)
+        self._e = torch.tensor(self._exponents, device=device)
+        # the last level is uniform and always taken: its bound is infinite
+        self._bound = torch.full(
+            (len(self._exponents),), kappa / batch_size, dtype=torch.float64, device=device
+        )
+        self._bound[-1] = math.inf
+        self.level: Tensor | int = 0
+        self.fill(torch.ones(1, device=device))
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights in use, (M,): a view, not to be written to."""
+        return self._flat[: self.num_samples]
+
+    def fill(self, weights: Tensor) -> None:
+        """Set all weights, (M,) or one for all, and recompute every sum: O(M)."""
+        self.weights.copy_(weights.clamp(WEIGHT_MIN, WEIGHT_MAX).expand(self.num_samples))
+        self._recompute()
+
+    def _recompute(self) -> None:
+        self._top = self._table.amax(1)
+        self._sums = self._level_sums(self._table.clone() if self._kept > 1 else self._table)
+
+    def update(self, index: Tensor, weights: Tensor) -> None:
+        """Set w[index] = weights; a repeated index must carry the same weight each time. O(N sqrt(M/N))."""
+        self._flat.index_copy_(0, index, weights.float().clamp(WEIGHT_MIN, WEIGHT_MAX))
+        rows = index.div(self.width, rounding_mode="floor")
+        block = self._table.index_select(0, rows)
+        self._top.index_copy_(0, rows, block.amax(1))
+        self._sums.index_copy_(1, rows, self._level_sums(block))
+
+    def _level_sums(self, block: Tensor) -> Tensor:
+        """Row sums of block^e for every exponent kept, (levels, rows) float64; may overwrite block."""
+        if not self._on_host:
+            return block.pow(self._e.view(-1, 1, 1)).sum(2, dtype=torch.float64)
+        sums = [block.sum(1, dtype=torch.float64)]
+        for level in range(1, self._kept):
+            block = self._raise(block, level, level - 1)
+            sums.append(block.sum(1, dtype=torch.float64))
+        return torch.stack(sums)
+
+    def _raise(self, block: Tensor, level: int, done: int = 0) -> Tensor:
+        """Entries of block, already at level `done`, taken to `level` (in place: chained roots beat pow)."""
+        if level == len(self._exponents) - 1:
+            return block.pow_(_FLAT)
+        for _ in range(level - done):
+            block.sqrt_()
+        return block
+
+    def draw(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Indices (N,) int64 and their r = 1/(M p) (N,) float32, from uniforms u (2, N) float64 in [0, 1).
+
+        Paper: alg:train_emais
+        """
+        level, ends = self._choose_level()
+        total = ends[-1:]
+        row = torch.searchsorted(ends, u[0] * total, right=True)
+        block = self._table.index_select(0, row)
+        if isinstance(level, int):
+            block = self._raise(block, level)
+        else:
+            block = block.pow_(self._e.index_select(0, level))
+        inner = block.cumsum(1, dtype=torch.float64)
+        col = torch.searchsorted(inner, u[1].unsqueeze(1) * inner[:, -1:], right=True)
+        value = block.gather(1, col).squeeze(1)
+        index = row.mul_(self.width).add_(col.squeeze(1))
+        return index, (total / (value.double() * self.num_samples)).float()
+
+    def _choose_level(self) -> tuple[int | Tensor, Tensor]:
+        """The smallest exponent that meets max(p) N <= kappa, and the running sums of its rows."""
+        top = self._top.max()
+        if not self._on_host:
+            peak = top.pow(self._e).double()
+            fits = peak <= self._bound * self._sums.sum(1) * BOUND_SLACK
+            level = fits.to(torch.uint8).argmax(keepdim=True)
+            self.level = level
+            return level, self._sums.index_select(0, level).view(-1).cumsum(0)
+        for level in range(len(self._exponents)):
+            if level == self._kept:
+                self._kept += 1
+                self._recompute()  # O(M), once for each exponent that is ever needed
+            ends = self._sums[level].cumsum(0)
+            if float(top) ** self._exponents[level] <= self._bound[level] * ends[-1] * BOUND_SLACK:
+                break
+        self.level = level
+        return level, ends
+
+    def probabilities(self) -> Tensor:
+        """The distribution that `draw` samples from now, (M,) float64: O(M), for analysis."""
+        level, _ = self._choose_level()
+        v = self._raise(self.weights.clone(), int(level)).double()
+        return v / v.sum()
+
+    def nbytes(self) -> int:
+        """Bytes of all state."""
+        return sum(t.numel() * t.element_size() for t in (self._table, self._top, self._sums))
+
+
+class Scan:
+    """Epochs without replacement, each reshuffled, as one endless stream cut into minibatches of exactly N.
+
+    A minibatch may reach over the end of an epoch into the next. Order is a function of (seed, epoch) alone.
+
+    >>> scan = Scan(4, batch_size=2, seed=0)
+    >>> sorted(torch.cat([scan(1), scan(2)]).tolist())
+    [0, 1, 2, 3]
+    """
+
+    def __init__(self, num_samples: int, batch_size: int, seed: int) -> None:
+        self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
+        self._orders: dict[int, Tensor] = {}
+
+    def __call__(self, step: int) -> Tensor:
+        """Indices (N,) int64 of this step, from 1."""
+        start, parts = (step - 1) * self.batch_size, []
+        stop = start + self.batch_size
+        while start < stop:
+            epoch, offset = divmod(start, self.num_samples)
+            part = self._order(epoch)[offset : offset + stop - start]
+            parts.append(part)
+            start += len(part)
+        return torch.cat(parts).long()
+
+    def table(self, num_steps: int) -> Tensor:
+        """The first `num_steps` minibatches, (num_steps, N) int32, for draws that never leave the device."""
+        return torch.stack([self(step).int() for step in range(1, num_steps + 1)])
+
+    def _order(self, epoch: int) -> Tensor:
+        if epoch not in self._orders:
+            self._orders = {e: o for e, o in self._orders.items() if e >= epoch - 1}
+            generator = torch.Generator().manual_seed(mix(self.seed, epoch, 0) >> 1)
+            dtype = torch.int32 if self.num_samples < 2**31 else torch.int64
+            self._orders[epoch] = torch.randperm(self.num_samples, generator=generator, dtype=dtype)
+        return self._orders[epoch]
+
+    def forget(self) -> None:
+        """Free the shuffled orders, which can be made again."""
+        self._orders.clear()

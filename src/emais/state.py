@@ -1,0 +1,45 @@
+"""Checks a saved state against the engine that is to load it, and names what differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from .errors import EmaisError
+
+_OPTIONAL = {"monitor": {"num", "moments", "grad"}}  # there only with smoothing
+_FREE_LENGTH = {"ahead"}  # the first dimension is the number of minibatches drawn ahead
+
+
+def check_state(state: Any, mine: dict[str, Any], path: str = "") -> None:
+    """Raise EmaisError unless `state` has the keys, values, dtypes and shapes that `mine` says it should."""
+    where = path or "state"
+    if not isinstance(state, dict):
+        raise EmaisError(f"{where} must be a dict made by state_dict(), got {type(state).__name__}")
+    optional = _OPTIONAL.get(path, set())
+    missing, extra = mine.keys() - state.keys() - optional, state.keys() - mine.keys() - optional
+    if missing or extra:
+        raise EmaisError(
+            f"{where} does not fit this engine: missing keys {sorted(missing)}, unexpected keys {sorted(map(str, extra))}"
+        )
+    for key in [k for k in mine if k in state]:
+        _check_value(state[key], mine[key], f"{path}.{key}" if path else key, path in _FREE_LENGTH)
+
+
+def _check_value(value: Any, want: Any, name: str, free_length: bool) -> None:
+    if isinstance(want, dict):
+        check_state(value, want, name)
+    elif isinstance(want, Tensor):
+        start = 1 if free_length else 0
+        fits = isinstance(value, Tensor) and value.dtype == want.dtype and value.dim() == want.dim()
+        if not fits or value.shape[start:] != want.shape[start:]:
+            got = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise EmaisError(f"{name} must be {want.dtype} of shape {tuple(want.shape)}, got {got}")
+    elif name == "step":
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise EmaisError(f"step must be a whole number of at least 0, got {value!r}")
+    elif value != want:
+        raise EmaisError(
+            f"{name} is {value!r} in the state but {want!r} in this engine: make the engine as it was saved"
+        )
