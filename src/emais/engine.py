@@ -100,20 +100,15 @@ class Engine:
     def draw(self) -> Draw:
         """The next draw, for data that is indexed directly. On a CUDA device: no host sync, can be captured."""
         self._drain()
-        if self._resident:
-            step: int | Tensor = self._step.add_(1).clone()
-            index, r = self._resident_draw(step)
-        else:
-            self._drawn += 1
-            step = self._drawn
-            index, r = self._host_draw(step)
+        step, index, r = self._resident_draw() if self._resident else self._host_draw()
         return Draw(index, r, step, Ticket(self, index, r))
 
-    def _host_draw(self, step: int) -> tuple[Tensor, Tensor]:
-        if self._scan_steps is None or step <= self._scan_steps:
-            return self._scan(step), torch.ones(self.batch_size)
+    def _host_draw(self) -> tuple[int, Tensor, Tensor]:
+        self._drawn += 1
+        if self._scan_steps is None or self._drawn <= self._scan_steps:
+            return self._drawn, self._scan(self._drawn), torch.ones(self.batch_size)
         self._scan.forget()
-        return self._sample(step)
+        return self._drawn, *self._sample(self._drawn)
 
     def _sample(self, step: int | Tensor) -> tuple[Tensor, Tensor]:
         u = self._uniforms(step)
@@ -124,23 +119,22 @@ class Engine:
     def _start_resident(self) -> None:
         steps = self.num_steps if self._scan_steps is None else self._scan_steps
         if steps is None:
-            raise EmaisError(
-                f"{self.name} on {self.device} needs num_steps: its order is laid out there beforehand"
-            )
+            raise EmaisError(f"{self.name} on {self.device} needs num_steps: its order is laid out there beforehand")
         self._step = torch.zeros((), dtype=torch.int64, device=self.device)
         self._order = self._scan.table(steps).to(self.device) if steps else None
         self._scan.forget()
 
-    def _resident_draw(self, step: Tensor) -> tuple[Tensor, Tensor]:
+    def _resident_draw(self) -> tuple[Tensor, Tensor, Tensor]:
+        step = self._step.add_(1).clone()
         if self._order is None:
-            return self._sample(step)
+            return step, *self._sample(step)
         row = (step - 1).clamp(max=len(self._order) - 1).view(1)
         scanned = self._order.index_select(0, row).view(-1).long()
         if self._scan_steps is None:
-            return scanned, torch.ones(self.batch_size, device=self.device)
+            return step, scanned, torch.ones(self.batch_size, device=self.device)
         index, r = self._sample(step)
         scanning = step <= self._scan_steps
-        return torch.where(scanning, scanned, index), torch.where(scanning, 1.0, r)
+        return step, torch.where(scanning, scanned, index), torch.where(scanning, 1.0, r)
 
     def steps_in_pass(self) -> int:
         """Steps that one pass over the loader takes from here."""
@@ -181,7 +175,7 @@ class Engine:
         Paper: alg:train_emais
         """
         self.observe(losses, logits, draw, grads=grads)
-        return (draw.r.to(losses, non_blocking=True) * losses).mean()
+        return torch.dot(draw.r.to(losses, non_blocking=True), losses) / len(losses)
 
     def observe(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> None:
         """Take the per-sample gradients into the statistics and the variance report, and leave the loss alone."""
@@ -193,18 +187,12 @@ class Engine:
 
     def _admit(self, losses: Tensor, draw: Draw) -> Ticket:
         if not isinstance(draw, Draw):
-            raise EmaisError(
-                f"draw must be the second item that the loader yields, got {type(draw).__name__}"
-            )
+            raise EmaisError(f"draw must be the second item that the loader yields, got {type(draw).__name__}")
         ticket = draw._ticket
         if ticket.owner is not self:
-            raise EmaisError(
-                "this draw was made by another engine: its r belongs to that engine's distribution"
-            )
+            raise EmaisError("this draw was made by another engine: its r belongs to that engine's distribution")
         if ticket.used:
-            raise EmaisError(
-                "this draw was used already: each draw is observed once, take the next from the loader"
-            )
+            raise EmaisError("this draw was used already: each draw is observed once, take the next from the loader")
         if losses.dim() != 1 or len(losses) != len(draw):
             raise EmaisError(
                 f"losses must be one number a sample, shape ({len(draw)},) as the draw, got {tuple(losses.shape)}: "
@@ -245,9 +233,7 @@ class Engine:
         whose `remove()` detaches.
         """
         if any(s.optimizer is optimizer for s in self._scalers):
-            raise EmaisError(
-                "this optimizer is attached already: a second factor would be applied on top of the first"
-            )
+            raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
         scaler = StepScaler(optimizer, rule, self.monitor, self._drain, self._scalers.remove)
         if any(s.rule != scaler.rule for s in self._scalers):
             scaler.remove()
@@ -272,9 +258,7 @@ class Engine:
             "step": int(self._step) if self._resident else self._drawn,
             "ahead": {
                 "step": torch.tensor([d.step for d in ahead], dtype=torch.int64),
-                "index": torch.stack([d.index for d in ahead])
-                if ahead
-                else torch.empty(0, n, dtype=torch.int64),
+                "index": torch.stack([d.index for d in ahead]) if ahead else torch.empty(0, n, dtype=torch.int64),
                 "r": torch.stack([d.r for d in ahead]) if ahead else torch.empty(0, n),
             },
             "monitor": self.monitor.state_dict(),

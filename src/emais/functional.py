@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,14 +54,20 @@ class VarianceTraces:
     ``mean_sq`` = |mu|^2 and ``num``, the number of samples behind the estimate, serve the ``gain`` rule.
     """
 
-    tr_is: Tensor
-    tr_unif: Tensor
-    tr_opt: Tensor
-    mean_sq: Tensor | None = None
+    tr_is: Any
+    tr_unif: Any
+    tr_opt: Any
+    mean_sq: Any = None
     num: float | None = None
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Any]:
         return iter((self.tr_is, self.tr_unif, self.tr_opt))
+
+    def tensors(self, dtype: torch.dtype, device: torch.device) -> VarianceTraces:
+        """The same as 0-d tensors of this dtype."""
+        values = (self.tr_is, self.tr_unif, self.tr_opt, self.mean_sq)
+        a, b, c, d = (torch.as_tensor(x, dtype=dtype, device=device) for x in values)
+        return VarianceTraces(a, b, c, d, self.num)
 
 
 @dataclass(frozen=True)
@@ -67,12 +75,13 @@ class GradientSums:
     """Additive sums that hold all the traces need, in float64.
 
     Adding two gives the sums of both minibatches together, so gradient accumulation is ``a + b`` and many
-    processes are one all-reduce. ``moments`` = (sum |r g|^2, sum r |g|^2, sum r |g|), ``grad`` = sum r g.
+    processes are one all-reduce. ``moments`` = (sum |r g|^2, sum r |g|^2, sum r |g|), ``grad`` = sum r g;
+    both tensors or, on the CPU, where these arrays are too small for torch to be quick, both numpy arrays.
     """
 
     num: float
-    moments: Tensor
-    grad: Tensor
+    moments: Any
+    grad: Any
 
     def __add__(self, other: GradientSums) -> GradientSums:
         return GradientSums(self.num + other.num, self.moments + other.moments, self.grad + other.grad)
@@ -83,15 +92,18 @@ class GradientSums:
     @classmethod
     def from_norms(cls, r: Tensor, norms: Tensor, grad: Tensor) -> GradientSums:
         """Sums from r (N,), gradient norms (N,) and sum r g (D,): what a training step already has."""
-        n = norms.double()
-        rn = r.double() * n
-        return cls(len(n), torch.stack((rn, n, torch.ones_like(n))) @ rn, grad.double())
+        if not norms.is_cpu:
+            n = norms.double()
+            rn = r.double() * n
+            return cls(len(n), torch.stack((rn, n, torch.ones_like(n))) @ rn, grad.double())
+        v = norms.numpy().astype(np.float64)
+        rv = r.numpy() * v
+        return cls(len(v), np.array((rv @ rv, rv @ v, rv.sum())), grad.numpy().astype(np.float64))
 
     def traces(self, unbiased: bool = False) -> VarianceTraces:
         """Variance traces of these sums; see `variance_traces`."""
-        a, b, c = (self.moments / self.num).unbind()
-        mu = self.grad / self.num
-        mu2 = mu.dot(mu)
+        mu2 = self.grad @ self.grad / self.num**2
+        a, b, c = self.moments / self.num
         tr_is, tr_unif, tr_opt = a - mu2, b - mu2, c * c - mu2
         if unbiased:
             k = 1 / (self.num - 1) if self.num > 1 else float("nan")
@@ -105,8 +117,8 @@ def gradient_sums(r: Tensor, grads: Tensor) -> GradientSums:
 
     >>> r, g = torch.ones(4), torch.arange(8.).reshape(4, 2)
     >>> whole, parts = gradient_sums(r, g), gradient_sums(r[:1], g[:1]) + gradient_sums(r[1:], g[1:])
-    >>> torch.equal(whole.moments, parts.moments) and torch.equal(whole.grad, parts.grad)
-    True
+    >>> whole.moments.tolist() == parts.moments.tolist(), whole.grad.tolist() == parts.grad.tolist()
+    (True, True)
 
     Paper: prop:tr_cov_est
     """
@@ -137,9 +149,7 @@ def variance_traces(r: Tensor, grads: Tensor, *, unbiased: bool = False) -> Vari
     Paper: prop:tr_cov_est
     """
     t = gradient_sums(r, grads).traces(unbiased)
-    dtype = torch.promote_types(grads.dtype, torch.float32)
-    assert t.mean_sq is not None
-    return VarianceTraces(*(x.to(dtype) for x in t), t.mean_sq.to(dtype), t.num)
+    return t.tensors(torch.promote_types(grads.dtype, torch.float32), grads.device)
 
 
 def effective_batch_size(traces: VarianceTraces, batch_size: float) -> Tensor:
@@ -169,22 +179,25 @@ def efficiency_score(traces: VarianceTraces) -> Tensor:
     return torch.where(room > 0, (traces.tr_is - traces.tr_opt) / room, float("nan"))
 
 
-def guard_scale(ratio: Tensor, max_scale: float = MAX_SCALE) -> tuple[Tensor, Tensor]:
-    """Make a learning-rate factor safe: (factor, was it degenerate), without leaving the device.
+def guard_scale(ratio: Any, max_scale: float = MAX_SCALE) -> tuple[Any, Any]:
+    """Make a learning-rate factor safe: (factor, was it degenerate), without leaving the device of a tensor.
 
     A NaN, infinite, zero or negative ratio becomes 1 and is reported; anything else is bounded by `max_scale`.
 
     >>> guard_scale(torch.tensor([2.0, -1.0, 1e9]))
     (tensor([ 2., 1., 32.]), tensor([False, True, False]))
     """
-    bad = ~(ratio.isfinite() & (ratio > 0))
+    if not isinstance(ratio, Tensor):
+        usable = 0 < ratio < float("inf")
+        return (min(float(ratio), max_scale) if usable else 1.0), not usable
+    bad = ~((ratio > 0) & (ratio < float("inf")))
     return torch.where(bad, 1.0, ratio.clamp(max=max_scale)), bad
 
 
-def scale_ratio(traces: VarianceTraces, rule: str) -> Tensor:
+def scale_ratio(traces: VarianceTraces, rule: str) -> Any:
     """The unguarded learning-rate ratio of a rule; see `lr_scale`."""
     if rule == "none":
-        return torch.ones_like(traces.tr_is)
+        return traces.tr_is * 0 + 1
     if rule == "gain":
         if traces.mean_sq is None or traces.num is None:
             raise EmaisError('rule "gain" needs traces made by variance_traces, which carry |mu|^2 and N')
@@ -192,7 +205,7 @@ def scale_ratio(traces: VarianceTraces, rule: str) -> Tensor:
     if rule not in LR_RULES:
         raise EmaisError(f"rule must be one of {', '.join(LR_RULES)}, got {rule!r}")
     ratio = traces.tr_unif / traces.tr_is
-    return ratio.sqrt() if rule == "sqrt" else ratio
+    return ratio**0.5 if rule == "sqrt" else ratio
 
 
 def lr_scale(traces: VarianceTraces, rule: str = "linear", *, max_scale: float = MAX_SCALE) -> Tensor:

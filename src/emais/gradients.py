@@ -32,16 +32,14 @@ def logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
             "and sum or average over every dimension but the first"
         )
     if logits.dim() == 0 or logits.shape[0] != losses.shape[0]:
-        raise EmaisError(
-            f"logits must be (N, ...) with N = {len(losses)} as the losses, got {tuple(logits.shape)}"
-        )
+        raise EmaisError(f"logits must be (N, ...) with N = {len(losses)} as the losses, got {tuple(logits.shape)}")
     if not logits.requires_grad or not losses.requires_grad:
         name = "losses" if logits.requires_grad else "logits"
         raise EmaisError(
-            f"{name} do not require grad: pass the model's own output, before any detach(), and outside "
-            "torch.no_grad()"
+            f"{name} do not require grad: pass the model's own output, before any detach(), and outside torch.no_grad()"
         )
-    (g,) = torch.autograd.grad(losses.sum(), logits, retain_graph=True, allow_unused=True)
+    ones = torch.ones_like(losses)
+    (g,) = torch.autograd.grad(losses, logits, ones, retain_graph=True, allow_unused=True)
     if g is None:
         raise EmaisError(
             "losses do not depend on logits: pass the very tensor that the loss was computed from (not a copy, "

@@ -109,7 +109,7 @@ class Loader:
         self.dataloader: DataLoader[Any] = DataLoader(
             _Tagging(dataset),
             batch_sampler=_DrawStream(engine, engine.steps_in_pass),  # type: ignore[arg-type]
-            collate_fn=_TaggedCollate(collate),
+            collate_fn=_TaggedCollate(collate),  # type: ignore[arg-type]
             **options,
         )
 
@@ -129,9 +129,7 @@ def check_dataset(dataset: Any, num_samples: int) -> None:
             f"{type(dataset).__name__} is an IterableDataset: importance sampling picks samples by index, so it "
             "needs a data set with __getitem__ and __len__"
         )
-    if not hasattr(dataset, "__len__") or not (
-        hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
-    ):
+    if not hasattr(dataset, "__len__") or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")):
         raise EmaisError(f"the data set needs __getitem__ and __len__, {type(dataset).__name__} lacks one")
     if len(dataset) != num_samples:
         raise EmaisError(
@@ -149,6 +147,4 @@ def check_options(options: dict[str, Any]) -> None:
                 f"{name} is decided by the engine: leave it out of loader(); batch_size is set on the engine"
             )
         if name not in known:
-            raise EmaisError(
-                f"unknown option {name!r} for loader(); DataLoader takes {', '.join(sorted(known))}"
-            )
+            raise EmaisError(f"unknown option {name!r} for loader(); DataLoader takes {', '.join(sorted(known))}")

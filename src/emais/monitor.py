@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from .functional import (
     guard_scale,
     scale_ratio,
 )
+from .scores import NORM_MAX
 
 
 class Monitor:
@@ -27,22 +30,20 @@ class Monitor:
     Paper: prop:tr_cov_est, eq:n_ems
     """
 
-    def __init__(
-        self, smoothing: float, unbiased: bool, max_scale: float, device: torch.device | str
-    ) -> None:
-        self.smoothing, self.unbiased, self.max_scale = smoothing, unbiased, max_scale
+    def __init__(self, smoothing: float, unbiased: bool, max_scale: float, device: torch.device) -> None:
+        self.smoothing, self.unbiased, self.max_scale, self.device = smoothing, unbiased, max_scale, device
         self.rule = "none"
         self.step: int | Tensor = 0
-        self.counts = torch.zeros(2, dtype=torch.int64, device=device)  # norms skipped, factors replaced by 1
+        self.counts = zero_counts(device)
         self._window: GradientSums | None = None
         self._before: GradientSums | None = None
         self._open = False
-        self._factor: Tensor | None = None
+        self._factor: Any = None
 
     def add(self, step: int | Tensor, r: Tensor, norms: Tensor, grad: Tensor) -> None:
         """Take in a minibatch: r and gradient norms (N,), grad = sum r g (D,)."""
         sums = GradientSums.from_norms(r, norms, grad)
-        self.counts[0] += (~norms.isfinite()).sum()
+        self.counts[0] += (~((norms.numpy() if norms.is_cpu else norms) <= NORM_MAX)).sum()
         if self._open and self._window is not None:
             sums = self._window + sums
         elif self.smoothing and self._window is not None:
@@ -60,11 +61,11 @@ class Monitor:
         s = self.smoothing
         mixed = self._before * s + self._window * (1 - s)
         # a minibatch with a non-finite gradient must not poison the average: then the sums before stand
-        usable = mixed.moments.isfinite().all() & mixed.grad.isfinite().all()
+        xp = torch if isinstance(mixed.grad, Tensor) else np
+        usable = xp.isfinite(mixed.moments).all() & xp.isfinite(mixed.grad).all()
+        stand = self._before * (mixed.num / self._before.num)
         return GradientSums(
-            mixed.num,
-            torch.where(usable, mixed.moments, self._before.moments * (mixed.num / self._before.num)),
-            torch.where(usable, mixed.grad, self._before.grad * (mixed.num / self._before.num)),
+            mixed.num, xp.where(usable, mixed.moments, stand.moments), xp.where(usable, mixed.grad, stand.grad)
         )
 
     @property
@@ -74,41 +75,55 @@ class Monitor:
 
     def traces(self) -> VarianceTraces:
         """Variance traces of the current window (NaN before the first minibatch)."""
-        if self._window is None:
-            nan = torch.full((), float("nan"), dtype=torch.float64, device=self.counts.device)
-            return VarianceTraces(nan, nan, nan, nan, 1)
+        nan = float("nan")
+        traces = VarianceTraces(nan, nan, nan, nan, 1) if self._window is None else self._raw_traces()
+        return traces.tensors(torch.float64, self.device)
+
+    def _raw_traces(self) -> VarianceTraces:
+        assert self._window is not None
         return (self._smoothed() if self.smoothing else self._window).traces(self.unbiased)
 
-    def factor(self) -> Tensor:
-        """The guarded learning-rate factor of this window under the current rule, computed once a window."""
+    def factor(self) -> Any:
+        """The guarded learning-rate factor of this window under the current rule, computed once a window.
+
+        A 0-d tensor where the statistics live on a GPU, a float where they live on the CPU.
+        """
+        if self._window is None:
+            return 1.0
         if self._factor is None:
-            self._factor, bad = guard_scale(scale_ratio(self.traces(), self.rule), self.max_scale)
-            if self._window is not None:
-                self.counts[1] += bad
+            with np.errstate(all="ignore"):
+                ratio = scale_ratio(self._raw_traces(), self.rule)
+            self._factor, bad = guard_scale(ratio, self.max_scale)
+            self.counts[1] += bad
         return self._factor
 
     def state_dict(self) -> dict[str, Tensor]:
         """Counts and, with smoothing, the averaged sums."""
-        state = {"counts": self.counts.cpu().clone()}
-        if self.smoothing and self._window is not None:
-            sums = self._smoothed()
-            state |= {
-                "num": torch.tensor(float(sums.num)),
-                "moments": sums.moments.cpu(),
-                "grad": sums.grad.cpu(),
-            }
-        return state
+        sums = self._smoothed() if self.smoothing and self._window is not None else GradientSums(0, [0.0] * 3, [])
+        values = {"counts": self.counts, "num": sums.num, "moments": sums.moments, "grad": sums.grad}
+        kinds = {"counts": torch.int64, "num": torch.float64, "moments": torch.float64, "grad": torch.float64}
+        return {k: torch.as_tensor(v, dtype=kinds[k]).cpu().clone() for k, v in values.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over what `state_dict` gave; the window starts empty."""
-        device = self.counts.device
-        self.counts.copy_(state["counts"])
         self._window = self._before = self._factor = None
-        if "num" in state:
-            self._window = GradientSums(
-                float(state["num"]), state["moments"].to(device), state["grad"].to(device)
-            )
         self._open = False
+        num, moments, grad = float(state["num"]), state["moments"], state["grad"]
+        if self.device.type == "cpu":
+            self.counts[:] = state["counts"].numpy()
+            sums = GradientSums(num, moments.numpy().copy(), grad.numpy().copy())
+        else:
+            self.counts.copy_(state["counts"])
+            sums = GradientSums(num, moments.to(self.device), grad.to(self.device))
+        if num:
+            self._window = sums
+
+
+def zero_counts(device: torch.device) -> Any:
+    """Two counters: gradient norms left out, and factors replaced by 1."""
+    if device.type == "cpu":
+        return np.zeros(2, dtype=np.int64)
+    return torch.zeros(2, dtype=torch.int64, device=device)
 
 
 class Diagnostics:

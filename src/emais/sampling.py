@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .errors import positive_float, positive_int
-from .functional import BOUND_SLACK, check_flattening
+from .functional import BOUND_SLACK, adjusted_probabilities, check_flattening
 from .rng import mix
 
 WEIGHT_MIN, WEIGHT_MAX = 2.0**-63, 2.0**63  # w is kept in this range: positive, and p never degenerates
@@ -38,8 +39,9 @@ class ExactSampler:
     and its maximum; an update recomputes the touched rows from their entries, so the sums have no drift; a draw
     picks a row, then an entry of it. Both cost O(sqrt(M N)) where recomputing p costs O(M).
 
-    On the CPU only the exponents in use are kept. Elsewhere all that can be needed are kept and one is chosen
-    without a host sync, so that a step can be captured in a CUDA graph.
+    On the CPU only the exponents in use are kept, and small arrays are handled in numpy, whose calls cost less.
+    Elsewhere all exponents that can be needed are kept and one is chosen without a host sync, so that a step can
+    be captured in a CUDA graph.
 
     >>> s = ExactSampler(4, batch_size=2)
     >>> s.update(torch.tensor([0]), torch.tensor([3.0]))
@@ -57,26 +59,21 @@ class ExactSampler:
         self.kappa = positive_float("kappa", kappa)
         check_flattening(num_samples, batch_size, kappa)
         self.width = max(_MIN_WIDTH, math.isqrt(num_samples // (2 * batch_size)))
-        rows = -(-num_samples // self.width)
-        self._table = torch.zeros(rows, self.width, device=device)
-        self._flat = self._table.view(-1)
-        self._top = torch.empty(rows, device=device)
+        self._table = torch.zeros(-(-num_samples // self.width), self.width, device=device)
         self._exponents = [2.0**-k for k in range(num_levels(num_samples, batch_size, kappa))] + [_FLAT]
-        self._on_host = self._flat.device.type == "cpu"
+        self._on_host = self._table.is_cpu
         self._kept = 1 if self._on_host else len(self._exponents)
-        self._e = torch.tensor(self._exponents, device=device)
-        # the last level is uniform and always taken: its bound is infinite
-        self._bound = torch.full(
-            (len(self._exponents),), kappa / batch_size, dtype=torch.float64, device=device
-        )
-        self._bound[-1] = math.inf
-        self.level: Tensor | int = 0
+        if not self._on_host:
+            self._e = torch.tensor(self._exponents, device=device)
+            # the last level is uniform and always taken: its bound is infinite
+            self._bound = torch.full_like(self._e, kappa / batch_size * BOUND_SLACK, dtype=torch.float64)
+            self._bound[-1] = math.inf
         self.fill(torch.ones(1, device=device))
 
     @property
     def weights(self) -> Tensor:
         """The weights in use, (M,): a view, not to be written to."""
-        return self._flat[: self.num_samples]
+        return self._table.view(-1)[: self.num_samples]
 
     def fill(self, weights: Tensor) -> None:
         """Set all weights, (M,) or one for all, and recompute every sum: O(M)."""
@@ -88,8 +85,12 @@ class ExactSampler:
         self._sums = self._level_sums(self._table.clone() if self._kept > 1 else self._table)
 
     def update(self, index: Tensor, weights: Tensor) -> None:
-        """Set w[index] = weights; a repeated index must carry the same weight each time. O(N sqrt(M/N))."""
-        self._flat.index_copy_(0, index, weights.float().clamp(WEIGHT_MIN, WEIGHT_MAX))
+        """Set w[index] = weights, of a repeated index the first (on a GPU: they must agree). O(sqrt(M N))."""
+        weights = weights.clamp(WEIGHT_MIN, WEIGHT_MAX)
+        if self._on_host:
+            self._table.view(-1).numpy()[index.numpy()[::-1]] = weights.numpy()[::-1]  # the last write stays
+        else:
+            self._table.view(-1).index_copy_(0, index, weights)
         rows = index.div(self.width, rounding_mode="floor")
         block = self._table.index_select(0, rows)
         self._top.index_copy_(0, rows, block.amax(1))
@@ -103,10 +104,10 @@ class ExactSampler:
         for level in range(1, self._kept):
             block = self._raise(block, level, level - 1)
             sums.append(block.sum(1, dtype=torch.float64))
-        return torch.stack(sums)
+        return torch.stack(sums) if len(sums) > 1 else sums[0].unsqueeze(0)
 
     def _raise(self, block: Tensor, level: int, done: int = 0) -> Tensor:
-        """Entries of block, already at level `done`, taken to `level` (in place: chained roots beat pow)."""
+        """Entries of block, already at level `done`, taken to `level` in place (chained roots beat pow)."""
         if level == len(self._exponents) - 1:
             return block.pow_(_FLAT)
         for _ in range(level - done):
@@ -118,44 +119,50 @@ class ExactSampler:
 
         Paper: alg:train_emais
         """
-        level, ends = self._choose_level()
-        total = ends[-1:]
-        row = torch.searchsorted(ends, u[0] * total, right=True)
-        block = self._table.index_select(0, row)
-        if isinstance(level, int):
-            block = self._raise(block, level)
-        else:
-            block = block.pow_(self._e.index_select(0, level))
-        inner = block.cumsum(1, dtype=torch.float64)
-        col = torch.searchsorted(inner, u[1].unsqueeze(1) * inner[:, -1:], right=True)
-        value = block.gather(1, col).squeeze(1)
-        index = row.mul_(self.width).add_(col.squeeze(1))
-        return index, (total / (value.double() * self.num_samples)).float()
+        return self._draw_host(u) if self._on_host else self._draw_device(u)
 
-    def _choose_level(self) -> tuple[int | Tensor, Tensor]:
+    def _draw_host(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        level, ends = self._choose_level()
+        in_row, in_block = u.numpy()
+        total = ends[-1]
+        row = ends.searchsorted(in_row * total, side="right")
+        block = self._raise(self._table.index_select(0, torch.from_numpy(row)), level)
+        inner = block.cumsum(1, dtype=torch.float64)
+        target = in_block * inner.numpy()[:, -1]
+        col = torch.searchsorted(inner, torch.from_numpy(target).unsqueeze(1), right=True).squeeze(1).numpy()
+        value = block.numpy().ravel()[np.arange(0, block.numel(), self.width) + col]
+        r = (total / self.num_samples / value.astype(np.float64)).astype(np.float32)
+        return torch.from_numpy(row * self.width + col), torch.from_numpy(r)
+
+    def _choose_level(self) -> tuple[int, np.ndarray]:
         """The smallest exponent that meets max(p) N <= kappa, and the running sums of its rows."""
-        top = self._top.max()
-        if not self._on_host:
-            peak = top.pow(self._e).double()
-            fits = peak <= self._bound * self._sums.sum(1) * BOUND_SLACK
-            level = fits.to(torch.uint8).argmax(keepdim=True)
-            self.level = level
-            return level, self._sums.index_select(0, level).view(-1).cumsum(0)
-        for level in range(len(self._exponents)):
+        peak = self._top.max().item()
+        for level, exponent in enumerate(self._exponents):
             if level == self._kept:
                 self._kept += 1
                 self._recompute()  # O(M), once for each exponent that is ever needed
-            ends = self._sums[level].cumsum(0)
-            if float(top) ** self._exponents[level] <= self._bound[level] * ends[-1] * BOUND_SLACK:
+            ends = self._sums[level].cumsum(0).numpy()
+            if peak**exponent * self.batch_size <= self.kappa * ends[-1] * BOUND_SLACK:
                 break
-        self.level = level
         return level, ends
+
+    def _draw_device(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        peaks = self._top.max().pow(self._e)
+        fits = peaks <= self._bound * self._sums.sum(1)
+        level = fits.to(torch.uint8).argmax(keepdim=True)
+        ends = self._sums.index_select(0, level).view(-1).cumsum(0)
+        total = ends[-1:]
+        row = torch.searchsorted(ends, u[0] * total, right=True)
+        block = self._table.index_select(0, row).pow_(self._e.index_select(0, level))
+        inner = block.cumsum(1, dtype=torch.float64)
+        col = torch.searchsorted(inner, u[1].unsqueeze(1) * inner[:, -1:], right=True)
+        r = total / self.num_samples / block.gather(1, col).squeeze(1)
+        return row.mul_(self.width).add_(col.squeeze(1)), r.float()
 
     def probabilities(self) -> Tensor:
         """The distribution that `draw` samples from now, (M,) float64: O(M), for analysis."""
-        level, _ = self._choose_level()
-        v = self._raise(self.weights.clone(), int(level)).double()
-        return v / v.sum()
+        w = self.weights.double()
+        return adjusted_probabilities(w, self.batch_size, self.kappa)
 
     def nbytes(self) -> int:
         """Bytes of all state."""

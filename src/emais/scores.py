@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,7 +12,7 @@ from .errors import EmaisError, positive_float, positive_int
 
 STARTS = ("zero", "first")
 _NEVER = torch.iinfo(torch.int32).max
-_VAR_MAX = 2.0**126  # a finite but absurd norm must not square to infinity
+NORM_MAX = 2.0**62  # a larger gradient norm counts as non-finite: its square would not fit
 
 
 class EMAScores:
@@ -35,6 +38,7 @@ class EMAScores:
         tau: float | str = "linear",
         *,
         start: str = "zero",
+        unseen: float = 0.0,
         device: torch.device | str = "cpu",
     ) -> None:
         self.num_samples = positive_int("num_samples", num_samples)
@@ -43,7 +47,7 @@ class EMAScores:
         self.tau = tau if isinstance(tau, str) else positive_float("tau", tau)
         if start not in STARTS:
             raise EmaisError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
-        self.start = start
+        self.start, self.unseen = start, unseen
         self.mean = torch.zeros(num_samples, device=device)
         self.var = torch.zeros(num_samples, device=device)
         self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)
@@ -53,8 +57,8 @@ class EMAScores:
         """UpdateStats for the samples of one step; returns their new weights (N,).
 
         step from 1 (an int, or a 0-d tensor that stays on its device); index (N,) int64; grad_norms (N,).
-        A sample that occurs twice takes its first finite norm, as the sequential algorithm does; a norm that is
-        NaN or infinite changes nothing.
+        A sample that occurs twice takes its first usable norm, as the sequential algorithm does, and its weight is
+        the one returned at its first place. A norm that is NaN, infinite or above 2^62 changes nothing.
 
         Paper: alg:ema_is (UpdateStats)
         """
@@ -62,51 +66,68 @@ class EMAScores:
             raise EmaisError(
                 f"index and grad_norms must both be (N,), got {tuple(index.shape)} and {tuple(grad_norms.shape)}"
             )
-        last = self.last_step.index_select(0, index)
-        mean = self.mean.index_select(0, index)
-        var = self.var.index_select(0, index)
-        g = grad_norms.detach().float()
-        g = g.index_select(0, self._first_finite(index, g.isfinite()))
-        finite = g.isfinite()
+        norms = grad_norms.detach().float()
+        if self.mean.is_cpu:
+            return torch.from_numpy(self._update_host(step, index.numpy(), norms.numpy()))
+        return self._update_device(step, index, norms)
 
-        age = (step - last).clamp_(min=0).float()
-        tau = step if self.tau == "linear" else self.tau
-        alpha = age.div_(tau).neg_().exp_()
+    def _advance(self, xp: Any, step: Any, age: Any, g: Any, mean: Any, var: Any) -> tuple[Any, Any]:
+        """The two recurrences, in numpy or torch."""
+        alpha = xp.exp(age * (-1.0 / (step if isinstance(self.tau, str) else self.tau)))
         if self.start == "first":
-            alpha = alpha.where(last > 0, 0.0)
-        alpha = alpha.where(finite, 1.0)  # alpha = 1 leaves mean and var as they are, to the bit
-        delta = (g - mean).where(finite, 0.0)
-        gain = 1 - alpha
-        mean = mean + gain * delta
-        var = alpha * (var + gain * delta.square_().clamp_(max=_VAR_MAX)).clamp_(max=_VAR_MAX)
-        last = (last.clamp(min=step) if isinstance(step, int) else last.maximum(step.int())).where(
-            finite, last
-        )
+            alpha = xp.where(age == step, 0.0, alpha)  # last_step was 0
+        delta = g - mean
+        part = (1 - alpha) * delta
+        return mean + part, alpha * (var + part * delta)
 
+    def _update_host(self, step: Any, index: np.ndarray, g: np.ndarray) -> np.ndarray:
+        """On the CPU in numpy: for arrays of this size its calls cost a fraction of torch's."""
+        usable = g <= NORM_MAX  # false for NaN
+        if not usable.all():
+            self._update_host(step, index[usable], g[usable])
+            return self.weights(torch.from_numpy(index)).numpy()
+        index, g = index[::-1], g[::-1]  # numpy keeps the last of several writes: backwards, that is the first
+        means, variances, lasts = self.mean.numpy(), self.var.numpy(), self.last_step.numpy()
+        last = lasts[index]
+        age = np.maximum(step - last, 0)
+        mean, var = self._advance(np, step, age.astype(np.float32), g, means[index], variances[index])
+        means[index], variances[index], lasts[index] = mean, var, last + age
+        return (mean + np.sqrt(var))[::-1].copy()
+
+    def _update_device(self, step: int | Tensor, index: Tensor, g: Tensor) -> Tensor:
+        """The same in fixed shapes and with no host sync: a norm that is not usable enters with age 0."""
+        mean, var, last = (x.index_select(0, index) for x in (self.mean, self.var, self.last_step))
+        usable = g <= NORM_MAX
+        first = self._first_usable(index, usable)
+        g, usable = g.index_select(0, first), usable.index_select(0, first)
+        age = (step - last).clamp_(min=0) * usable
+        mean, var = self._advance(torch, step, age.float(), torch.where(usable, g, mean), mean, var)
+        last = (last + age).int()
         self.mean.index_copy_(0, index, mean)
         self.var.index_copy_(0, index, var)
         self.last_step.index_copy_(0, index, last)
-        return mean.add_(var.sqrt_())
+        return torch.where(last > 0, mean + var.sqrt(), self.unseen)
 
-    def _first_finite(self, index: Tensor, finite: Tensor) -> Tensor:
-        """For each position, the first position of the same sample with a finite norm (else its first position).
+    def _first_usable(self, index: Tensor, usable: Tensor) -> Tensor:
+        """For each position, the first position of the same sample with a usable norm (else its first position).
 
-        Uses last_step, which the caller has read and will write again, as scratch space: O(N), no sort, and the
-        same on every device because a minimum does not depend on the order of writing.
+        Borrows last_step, which the caller has read and will write again: no sort, and the same result whatever
+        the order of writing, because it is a minimum.
         """
         n = len(index)
-        place = torch.arange(n, dtype=torch.int32, device=index.device)
-        place = place.where(finite, place + n)
+        place = torch.arange(n, device=index.device)
         self.last_step.index_fill_(0, index, _NEVER)
-        self.last_step.scatter_reduce_(0, index, place, "amin")
-        return self.last_step.index_select(0, index).remainder_(n)
+        self.last_step.scatter_reduce_(0, index, torch.where(usable, place, place + n).int(), "amin")
+        return self.last_step.index_select(0, index) % n
 
-    def weights(self) -> Tensor:
-        """ComputeImportance: w = mean + sqrt(var), (M,). Samples never observed have 0.
+    def weights(self, index: Tensor | None = None) -> Tensor:
+        """ComputeImportance: w = mean + sqrt(var), (M,) or of some samples; `unseen` for one never observed.
 
         Paper: alg:ema_is (ComputeImportance)
         """
-        return self.mean + self.var.sqrt()
+        state = (self.mean, self.var, self.last_step)
+        mean, var, last = state if index is None else (x.index_select(0, index) for x in state)
+        return torch.where(last > 0, mean + var.sqrt(), self.unseen)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The three state tensors, copied to the CPU."""

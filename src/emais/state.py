@@ -8,8 +8,8 @@ from torch import Tensor
 
 from .errors import EmaisError
 
-_OPTIONAL = {"monitor": {"num", "moments", "grad"}}  # there only with smoothing
-_FREE_LENGTH = {"ahead"}  # the first dimension is the number of minibatches drawn ahead
+# first dimensions that vary: minibatches drawn ahead, and logits behind a smoothed gradient
+_FREE_LENGTH = {"ahead.step", "ahead.index", "ahead.r", "monitor.grad"}
 
 
 def check_state(state: Any, mine: dict[str, Any], path: str = "") -> None:
@@ -17,21 +17,21 @@ def check_state(state: Any, mine: dict[str, Any], path: str = "") -> None:
     where = path or "state"
     if not isinstance(state, dict):
         raise EmaisError(f"{where} must be a dict made by state_dict(), got {type(state).__name__}")
-    optional = _OPTIONAL.get(path, set())
-    missing, extra = mine.keys() - state.keys() - optional, state.keys() - mine.keys() - optional
+    missing, extra = mine.keys() - state.keys(), state.keys() - mine.keys()
     if missing or extra:
         raise EmaisError(
-            f"{where} does not fit this engine: missing keys {sorted(missing)}, unexpected keys {sorted(map(str, extra))}"
+            f"{where} does not fit this engine: missing keys {sorted(missing)}, "
+            f"unexpected keys {sorted(map(str, extra))}"
         )
-    for key in [k for k in mine if k in state]:
-        _check_value(state[key], mine[key], f"{path}.{key}" if path else key, path in _FREE_LENGTH)
+    for key in mine:
+        _check_value(state[key], mine[key], f"{path}.{key}" if path else key)
 
 
-def _check_value(value: Any, want: Any, name: str, free_length: bool) -> None:
+def _check_value(value: Any, want: Any, name: str) -> None:
     if isinstance(want, dict):
         check_state(value, want, name)
     elif isinstance(want, Tensor):
-        start = 1 if free_length else 0
+        start = 1 if name in _FREE_LENGTH else 0
         fits = isinstance(value, Tensor) and value.dtype == want.dtype and value.dim() == want.dim()
         if not fits or value.shape[start:] != want.shape[start:]:
             got = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

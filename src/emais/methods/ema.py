@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..engine import Engine
@@ -49,7 +48,7 @@ class EMAIS(Engine):
         if isinstance(warmup_epochs, bool) or not 0 <= warmup_epochs < math.inf:
             raise EmaisError(f"warmup_epochs must be a number of at least 0, got {warmup_epochs!r}")
         # made first: they refuse bad settings before anything large is laid out
-        scores = EMAScores(num_samples, tau, start=start, device=options.get("device", "cpu"))
+        scores = EMAScores(num_samples, tau, start=start, unseen=UNSEEN, device=options.get("device", "cpu"))
         sampler = ExactSampler(num_samples, batch_size, kappa, device=options.get("device", "cpu"))
         scan_steps = math.ceil(warmup_epochs * num_samples / batch_size)
         super().__init__(num_samples, batch_size, num_steps, seed, scan_steps=scan_steps, **options)
@@ -58,9 +57,7 @@ class EMAIS(Engine):
 
     def _learn(self, step: int | Tensor, index: Tensor, norms: Tensor) -> None:
         assert self.sampler is not None
-        weights = self.scores.update(step, index, norms)
-        seen = self.scores.last_step.index_select(0, index) > 0
-        self.sampler.update(index, weights.where(seen, UNSEEN))
+        self.sampler.update(index, self.scores.update(step, index, norms))
 
     def _settings(self) -> dict[str, Any]:
         ours = {"tau": self.scores.tau, "kappa": self.kappa, "warmup_epochs": self.warmup_epochs}
@@ -72,4 +69,4 @@ class EMAIS(Engine):
     def _load_state(self, state: dict[str, Tensor]) -> None:
         assert self.sampler is not None
         self.scores.load_state_dict(state)
-        self.sampler.fill(self.scores.weights().where(self.scores.last_step > 0, torch.tensor(UNSEEN)))
+        self.sampler.fill(self.scores.weights())

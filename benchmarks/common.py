@@ -1,0 +1,63 @@
+"""Shared by the benchmarks: side-by-side timing, the machine in words, and result files."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def hardware() -> dict[str, object]:
+    info: dict[str, object] = {"torch": torch.__version__, "python": platform.python_version()}
+    if torch.cuda.is_available():
+        info["gpu"] = torch.cuda.get_device_name()
+    cpu = next((x.split(":")[1].strip() for x in open("/proc/cpuinfo") if x.startswith("model name")), "?")
+    return info | {"cpu": cpu, "threads": torch.get_num_threads()}
+
+
+def wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def block_time(step: Callable[[], object], steps: int) -> float:
+    wait()
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    wait()
+    return (time.perf_counter() - start) / steps
+
+
+def side_by_side(
+    steps: dict[str, Callable[[], object]], steps_per_block: int, blocks: int
+) -> dict[str, tuple[float, float]]:
+    """Milliseconds a step and the ratio to the first, each the median over blocks that take turns.
+
+    The order inside a round alternates, so that a drift of the machine's speed favours nobody.
+    """
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for name, step in steps.items():
+        block_time(step, steps_per_block)
+    for k in range(blocks):
+        for name in list(steps)[:: 1 if k % 2 else -1]:
+            times[name].append(block_time(steps[name], steps_per_block))
+    base = times[next(iter(steps))]
+    return {
+        name: (1e3 * statistics.median(t), statistics.median(a / b for a, b in zip(t, base, strict=True)))
+        for name, t in times.items()
+    }
+
+
+def save(name: str, rows: list[dict[str, object]], folder: Path | None = None) -> Path:
+    path = (folder or RESULTS) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path

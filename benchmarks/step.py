@@ -1,0 +1,160 @@
+"""Step time of EMAIS over plain SGD: the same model and data, taking turns in one process.
+
+    python benchmarks/step.py [--device cpu|cuda] [--out FOLDER]
+
+On the CPU: LeNet5, N = 128, through a DataLoader with 0 and with 2 workers. On a GPU: ResNet18 on 32x32 images in
+bf16, eager through a DataLoader, and with data on the GPU and both steps captured as CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from common import hardware, save, side_by_side
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import emais
+from emais.experiments.models import LeNet5, ResNet18
+
+N = 128
+
+
+def forever(loader: object) -> Iterator[object]:
+    while True:
+        yield from loader  # type: ignore[misc]
+
+
+def loss_each(z: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(z, y, reduction="none")
+
+
+def loader_steps(make: Callable[[], nn.Module], data: TensorDataset, device: str, **options: object) -> dict:
+    """Plain SGD and EMAIS, each with a model, an optimizer and a DataLoader of its own."""
+
+    def forward(model: nn.Module, x: Tensor) -> Tensor:
+        x = x.to(device, non_blocking=True).float().div(255)
+        if device == "cpu":
+            return model(x)
+        with torch.autocast(device, torch.bfloat16):
+            return model(x.contiguous(memory_format=torch.channels_last))
+
+    def sgd(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+
+    model = make()
+    optimizer = sgd(model)
+    batches = forever(DataLoader(data, N, shuffle=True, drop_last=True, **options))
+
+    def plain() -> None:
+        x, y = next(batches)
+        loss = nn.functional.cross_entropy(forward(model, x), y.to(device, non_blocking=True))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    model_is = make()
+    optimizer_is = sgd(model_is)
+    imp = emais.EMAIS(len(data), N, warmup_epochs=0.2)
+    imp.attach(optimizer_is)
+    batches_is = forever(imp.loader(data, **options))
+
+    def weighted() -> None:
+        (x, y), draw = next(batches_is)
+        z = forward(model_is, x)
+        loss = imp.loss(loss_each(z, y.to(device, non_blocking=True)), z, draw)
+        optimizer_is.zero_grad()
+        loss.backward()
+        optimizer_is.step()
+
+    return {"sgd": plain, "emais": weighted}
+
+
+def captured(step: Callable[[], None]) -> Callable[[], None]:
+    """The step as a CUDA graph, after some eager steps on a side stream as torch asks for."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(5):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def resident_steps(images: Tensor, labels: Tensor) -> dict[str, Callable[[], None]]:
+    """Both methods with data, draw, step and statistics on the GPU; SGD draws its epochs from the same engine."""
+
+    def make(method: str) -> Callable[[], None]:
+        model = ResNet18().cuda().to(memory_format=torch.channels_last)
+        lr = torch.tensor(0.01, device="cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4, fused=True)
+        imp = emais.create(method, len(images), batch_size=N, num_steps=2000, device="cuda")
+        if method != "sgd-scan":
+            imp.attach(optimizer)
+
+        def step() -> None:
+            draw = imp.draw()
+            x, y = images.index_select(0, draw.index), labels.index_select(0, draw.index)
+            with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+                z = model(x.float().div_(255).contiguous(memory_format=torch.channels_last))
+            if method == "sgd-scan":
+                loss = nn.functional.cross_entropy(z, y)
+            else:
+                loss = imp.loss(loss_each(z, y), z, draw)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+        return step
+
+    return {"sgd": make("sgd-scan"), "emais": make("emais")}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--blocks", type=int, default=21)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    rows: list[dict[str, object]] = []
+
+    def measure(name: str, steps: dict[str, Callable[[], object]], per_block: int) -> None:
+        for method, (ms, ratio) in side_by_side(steps, per_block, args.blocks).items():
+            rows.append({"case": name, "method": method, "ms": round(ms, 4), "ratio": round(ratio, 4)})
+            print(f"{name:<34} {method:<6} {ms:9.3f} ms  ratio {ratio:.3f}", flush=True)
+
+    if args.device == "cpu":
+        data = TensorDataset(torch.randint(0, 256, (60_000, 1, 28, 28), dtype=torch.uint8), torch.randint(10, (60_000,)))
+        for workers in (0, 2):
+            measure(f"LeNet5 cpu, {workers} workers", loader_steps(LeNet5, data, "cpu", num_workers=workers), 25)
+    else:
+        images = torch.randint(0, 256, (50_000, 3, 32, 32), dtype=torch.uint8)
+        labels = torch.randint(10, (50_000,))
+
+        def make() -> nn.Module:
+            return ResNet18().cuda().to(memory_format=torch.channels_last)
+
+        for workers in (0, 4):
+            options = {"num_workers": workers, "pin_memory": True}
+            measure(
+                f"ResNet18 gpu eager, {workers} workers",
+                loader_steps(make, TensorDataset(images, labels), "cuda", **options),
+                25,
+            )
+        steps = resident_steps(images.cuda(), labels.cuda())
+        measure("ResNet18 gpu resident eager", steps, 25)
+        measure("ResNet18 gpu resident graph", {name: captured(step) for name, step in steps.items()}, 50)
+    for row in rows:
+        row["hardware"] = hardware()
+    print("saved", save(f"step_{args.device}.jsonl", rows, args.out))
+
+
+if __name__ == "__main__":
+    main()
