@@ -18,7 +18,8 @@ def hardware() -> dict[str, object]:
     info: dict[str, object] = {"torch": torch.__version__, "python": platform.python_version()}
     if torch.cuda.is_available():
         info["gpu"] = torch.cuda.get_device_name()
-    cpu = next((x.split(":")[1].strip() for x in open("/proc/cpuinfo") if x.startswith("model name")), "?")
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "?")
     return info | {"cpu": cpu, "threads": torch.get_num_threads()}
 
 
@@ -44,7 +45,7 @@ def side_by_side(
     The order inside a round alternates, so that a drift of the machine's speed favours nobody.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for name, step in steps.items():
+    for step in steps.values():
         block_time(step, steps_per_block)
     for k in range(blocks):
         for name in list(steps)[:: 1 if k % 2 else -1]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -61,8 +62,12 @@ class Engine:
         self._uniforms = Uniforms(seed, 2, batch_size, self.device)
         self._scan = Scan(num_samples, batch_size, seed)
         self._scan_steps = scan_steps
-        self._mailbox = Mailbox(self._absorb)
+        self._mailbox = Mailbox(self._absorb, self._prepare)
         self._scalers: list[StepScaler] = []
+        self._step = torch.zeros((), dtype=torch.int64, device=self.device)  # only a resident engine counts here
+        self._next_index: Any = torch.empty(self.batch_size, dtype=torch.int64, device=self.device)
+        self._next_r: Any = torch.empty(self.batch_size, device=self.device)
+        self._ready = False  # whether these two hold the next draw
         self._drawn = 0  # steps drawn so far; of these, the ones not delivered wait in the next two
         self._waiting: dict[int, Draw] = {}
         self._again: list[Draw] = []
@@ -72,8 +77,8 @@ class Engine:
 
     # ---- hooks of a method
 
-    def _learn(self, step: int | Tensor, index: Tensor, norms: Tensor) -> None:
-        """Take in the gradient norms of a step."""
+    def _learn(self, step: Any, index: Any, norms: Any) -> None:
+        """Take in the gradient norms of a step: numpy arrays on the CPU, else tensors."""
 
     def _settings(self) -> dict[str, Any]:
         """What must agree between a saved state and the engine that loads it."""
@@ -100,17 +105,50 @@ class Engine:
     def draw(self) -> Draw:
         """The next draw, for data that is indexed directly. On a CUDA device: no host sync, can be captured."""
         self._drain()
-        step, index, r = self._resident_draw() if self._resident else self._host_draw()
-        return Draw(index, r, step, Ticket(self, index, r))
-
-    def _host_draw(self) -> tuple[int, Tensor, Tensor]:
+        if not self._ready:
+            self._prepare()
+        self._ready = False
+        if self._resident:
+            index, r = self._next_index.clone(), self._next_r.clone()
+            return Draw(index, r, self._step.add_(1).clone(), Ticket(self, index, r))
         self._drawn += 1
-        if self._scan_steps is None or self._drawn <= self._scan_steps:
-            return self._drawn, self._scan(self._drawn), torch.ones(self.batch_size)
-        self._scan.forget()
-        return self._drawn, *self._sample(self._drawn)
+        return self._host_ticket(self._drawn, self._next_index, self._next_r)
 
-    def _sample(self, step: int | Tensor) -> tuple[Tensor, Tensor]:
+    def _host_ticket(self, step: int, index: np.ndarray, r: np.ndarray) -> Draw:
+        return Draw(torch.from_numpy(index), torch.from_numpy(r), step, Ticket(self, index, r))
+
+    def _prepare(self) -> None:
+        """Make the next draw from the present statistics. Done again, for the same step, when they change."""
+        if self._resident:
+            index, r = self._resident_draw(self._step + 1)
+            self._next_index.copy_(index)  # in place: a CUDA graph reads what its last replay left here
+            self._next_r.copy_(r)
+        else:
+            self._next_index, self._next_r = self._host_draw(self._drawn + 1)
+        self._ready = True
+
+    def _host_draw(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        ones = np.ones(self.batch_size, dtype=np.float32)
+        if self._scan_steps is None or step <= self._scan_steps:
+            return self._scan(step).numpy(), ones
+        self._scan.forget()
+        u = self._uniforms(step).numpy()
+        if self.sampler is not None:
+            return self.sampler.draw_host(u)
+        return (u[0] * self.num_samples).astype(np.int64), ones
+
+    def _resident_draw(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        if self._order is None:
+            return self._sample(step)
+        row = (step - 1).clamp(max=len(self._order) - 1).view(1)
+        scanned = self._order.index_select(0, row).view(-1).long()
+        if self._scan_steps is None:
+            return scanned, torch.ones(self.batch_size, device=self.device)
+        index, r = self._sample(step)
+        scanning = step <= self._scan_steps
+        return torch.where(scanning, scanned, index), torch.where(scanning, 1.0, r)
+
+    def _sample(self, step: Tensor) -> tuple[Tensor, Tensor]:
         u = self._uniforms(step)
         if self.sampler is not None:
             return self.sampler.draw(u)
@@ -120,21 +158,8 @@ class Engine:
         steps = self.num_steps if self._scan_steps is None else self._scan_steps
         if steps is None:
             raise EmaisError(f"{self.name} on {self.device} needs num_steps: its order is laid out there beforehand")
-        self._step = torch.zeros((), dtype=torch.int64, device=self.device)
         self._order = self._scan.table(steps).to(self.device) if steps else None
         self._scan.forget()
-
-    def _resident_draw(self) -> tuple[Tensor, Tensor, Tensor]:
-        step = self._step.add_(1).clone()
-        if self._order is None:
-            return step, *self._sample(step)
-        row = (step - 1).clamp(max=len(self._order) - 1).view(1)
-        scanned = self._order.index_select(0, row).view(-1).long()
-        if self._scan_steps is None:
-            return step, scanned, torch.ones(self.batch_size, device=self.device)
-        index, r = self._sample(step)
-        scanning = step <= self._scan_steps
-        return step, torch.where(scanning, scanned, index), torch.where(scanning, 1.0, r)
 
     def steps_in_pass(self) -> int:
         """Steps that one pass over the loader takes from here."""
@@ -174,16 +199,23 @@ class Engine:
 
         Paper: alg:train_emais
         """
-        self.observe(losses, logits, draw, grads=grads)
-        return torch.dot(draw.r.to(losses, non_blocking=True), losses) / len(losses)
+        r = self._observe(losses, logits, draw, grads)
+        loss = torch.dot(r.to(losses.dtype), losses) / len(losses)
+        if self._mailbox.waiting and loss.requires_grad:
+            loss.register_hook(self._mailbox.release)
+        return loss
 
     def observe(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> None:
         """Take the per-sample gradients into the statistics and the variance report, and leave the loss alone."""
+        self._observe(losses, logits, draw, grads)
+
+    def _observe(self, losses: Tensor, logits: Tensor, draw: Draw, grads: Tensor | None) -> Tensor:
         ticket = self._admit(losses, draw)
         g = per_sample(losses, logits, grads)
         ticket.used = True
-        r = draw.r.to(g, non_blocking=True)
-        self._mailbox.post(draw.step, ticket, torch.linalg.vector_norm(g, dim=1), r @ g)
+        r = draw.r.to(g.device, non_blocking=True)
+        self._mailbox.post(draw.step, ticket, r, g)
+        return r
 
     def _admit(self, losses: Tensor, draw: Draw) -> Ticket:
         if not isinstance(draw, Draw):
@@ -200,11 +232,14 @@ class Engine:
             )
         return ticket
 
-    def _absorb(self, step: int | Tensor, ticket: Ticket, norms: Tensor, grad: Tensor) -> None:
+    def _absorb(self, step: int | Tensor, ticket: Ticket, norms: Any, grad: Any) -> None:
         self.monitor.add(step, ticket.r, norms, grad)
-        if not self._scalers:
+        if self._scalers:
+            self.monitor.factor()
+        else:
             self.monitor.close()
         self._learn(step, ticket.index, norms)
+        self._ready = False
 
     def refresh(self, index: Tensor, losses: Tensor, logits: Tensor, *, grads: Tensor | None = None) -> None:
         """Update the statistics of samples that were looked at but not trained on, at the present step.
@@ -218,8 +253,11 @@ class Engine:
         if index.dim() != 1 or losses.shape != index.shape:
             raise EmaisError(f"losses must be {tuple(index.shape)} as index, got {tuple(losses.shape)}")
         norms = torch.linalg.vector_norm(per_sample(losses, logits, grads), dim=1)
-        step: int | Tensor = self._step.clamp(min=1) if self._resident else max(1, self.step)
-        self._learn(step, index.to(self.device), norms.to(self.device))
+        if self._resident:
+            self._learn(self._step.clamp(min=1), index.to(self.device), norms.to(self.device))
+        else:
+            self._learn(max(1, self.step), index.cpu().numpy(), norms.cpu().numpy())
+        self._ready = False
 
     def _drain(self) -> None:
         self._mailbox.drain()
@@ -242,6 +280,7 @@ class Engine:
             )
         self._scalers.append(scaler)
         self.monitor.rule = scaler.rule
+        self._mailbox.overlap = True  # the optimizer's step is where the side stream is joined
         return scaler
 
     # ---- saving
@@ -268,11 +307,12 @@ class Engine:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state_dict`; refuses, by name, a state that was made by a different engine."""
         check_state(state, self.state_dict())
-        self._mailbox.clear()
+        self._drain()
+        self._ready = False
         ahead = state["ahead"]
         self._waiting.clear()
         self._again = [
-            Draw(i, r, int(t), Ticket(self, i, r))
+            self._host_ticket(int(t), i.numpy().copy(), r.numpy().copy())
             for t, i, r in zip(ahead["step"], ahead["index"], ahead["r"], strict=True)
         ]
         self._drawn = state["step"]

@@ -90,20 +90,22 @@ class GradientSums:
         return GradientSums(self.num * factor, self.moments * factor, self.grad * factor)
 
     @classmethod
-    def from_norms(cls, r: Tensor, norms: Tensor, grad: Tensor) -> GradientSums:
+    def from_norms(cls, r: Any, norms: Any, grad: Any) -> GradientSums:
         """Sums from r (N,), gradient norms (N,) and sum r g (D,): what a training step already has."""
-        if not norms.is_cpu:
+        if isinstance(norms, Tensor):
             n = norms.double()
             rn = r.double() * n
             return cls(len(n), torch.stack((rn, n, torch.ones_like(n))) @ rn, grad.double())
-        v = norms.numpy().astype(np.float64)
-        rv = r.numpy() * v
-        return cls(len(v), np.array((rv @ rv, rv @ v, rv.sum())), grad.numpy().astype(np.float64))
+        n = norms.astype(np.float64)
+        rn = r * n
+        return cls(len(n), np.array((rn @ rn, rn @ n, rn.sum())), grad.astype(np.float64))
 
     def traces(self, unbiased: bool = False) -> VarianceTraces:
         """Variance traces of these sums; see `variance_traces`."""
         mu2 = self.grad @ self.grad / self.num**2
-        a, b, c = self.moments / self.num
+        a, b, c = (
+            (self.moments / self.num).tolist() if isinstance(self.moments, np.ndarray) else self.moments / self.num
+        )
         tr_is, tr_unif, tr_opt = a - mu2, b - mu2, c * c - mu2
         if unbiased:
             k = 1 / (self.num - 1) if self.num > 1 else float("nan")
@@ -127,8 +129,8 @@ def gradient_sums(r: Tensor, grads: Tensor) -> GradientSums:
             f"r must be (N,) and grads (N, ...) with N of at least 1, got {tuple(r.shape)} and {tuple(grads.shape)}"
         )
     g = grads.detach().reshape(len(r), -1).double()
-    rd = r.detach().double()
-    return GradientSums.from_norms(rd, torch.linalg.vector_norm(g, dim=1), rd @ g)
+    r = r.detach().double()
+    return GradientSums.from_norms(r, torch.linalg.vector_norm(g, dim=1), r @ g)
 
 
 def variance_traces(r: Tensor, grads: Tensor, *, unbiased: bool = False) -> VarianceTraces:

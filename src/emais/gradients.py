@@ -60,13 +60,15 @@ def cross_entropy_gradients(logits: Tensor, target: Tensor, label_smoothing: flo
 
     Paper: sec:approx_by_logit
     """
-    p = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(1)
-    if target.shape == logits.shape:
-        y = target.to(p.dtype)
-    else:
-        y = torch.zeros_like(p).scatter_(1, target.unsqueeze(1), 1.0)
-    if label_smoothing:
-        y = y * (1 - label_smoothing) + label_smoothing / p.shape[1]
+    p = logits.softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    if target.shape != logits.shape and not label_smoothing:
+        return p.scatter_(1, target.unsqueeze(1), -1.0, reduce="add")  # two operations: the common case is the fast one
+    y = (
+        target.to(p.dtype)
+        if target.shape == logits.shape
+        else torch.zeros_like(p).scatter_(1, target.unsqueeze(1), 1.0)
+    )
+    y = y * (1 - label_smoothing) + label_smoothing / p.shape[1]
     return p.mul_(y.sum(1, keepdim=True)).sub_(y)
 
 

@@ -25,8 +25,8 @@ class Ticket:
     """Shared by all copies of one draw: whose it is, and whether it has been used."""
 
     owner: object
-    index: Tensor  # where the statistics live, so that using a copy elsewhere needs no transfer back
-    r: Tensor
+    index: Any  # where the statistics live (on the CPU numpy arrays), so that no copy has to be moved back
+    r: Any
     used: bool = False
 
 

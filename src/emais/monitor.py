@@ -39,11 +39,13 @@ class Monitor:
         self._before: GradientSums | None = None
         self._open = False
         self._factor: Any = None
+        self._bad: Any = False
 
-    def add(self, step: int | Tensor, r: Tensor, norms: Tensor, grad: Tensor) -> None:
-        """Take in a minibatch: r and gradient norms (N,), grad = sum r g (D,)."""
+    def add(self, step: int | Tensor, r: Any, norms: Any, grad: Any) -> None:
+        """Take in a minibatch: r and gradient norms (N,), grad = sum r g (D,), numpy arrays on the CPU."""
         sums = GradientSums.from_norms(r, norms, grad)
-        self.counts[0] += (~((norms.numpy() if norms.is_cpu else norms) <= NORM_MAX)).sum()
+        if isinstance(norms, Tensor) or not norms.max() <= NORM_MAX:
+            self.counts[0] += (~(norms <= NORM_MAX)).sum()
         if self._open and self._window is not None:
             sums = self._window + sums
         elif self.smoothing and self._window is not None:
@@ -52,6 +54,8 @@ class Monitor:
 
     def close(self) -> None:
         """End the window: the optimizer has stepped."""
+        if self._factor is not None and self._open:
+            self.counts[1] += self._bad
         self._open = False
 
     def _smoothed(self) -> GradientSums:
@@ -93,8 +97,7 @@ class Monitor:
         if self._factor is None:
             with np.errstate(all="ignore"):
                 ratio = scale_ratio(self._raw_traces(), self.rule)
-            self._factor, bad = guard_scale(ratio, self.max_scale)
-            self.counts[1] += bad
+            self._factor, self._bad = guard_scale(ratio, self.max_scale)
         return self._factor
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -63,6 +63,7 @@ class ExactSampler:
         self._exponents = [2.0**-k for k in range(num_levels(num_samples, batch_size, kappa))] + [_FLAT]
         self._on_host = self._table.is_cpu
         self._kept = 1 if self._on_host else len(self._exponents)
+        self._starts = np.arange(batch_size) * self.width
         if not self._on_host:
             self._e = torch.tensor(self._exponents, device=device)
             # the last level is uniform and always taken: its bound is infinite
@@ -83,18 +84,28 @@ class ExactSampler:
     def _recompute(self) -> None:
         self._top = self._table.amax(1)
         self._sums = self._level_sums(self._table.clone() if self._kept > 1 else self._table)
+        if self._on_host:
+            self._views = self._table.view(-1).numpy(), self._top.numpy(), self._sums.numpy()
 
     def update(self, index: Tensor, weights: Tensor) -> None:
         """Set w[index] = weights, of a repeated index the first (on a GPU: they must agree). O(sqrt(M N))."""
-        weights = weights.clamp(WEIGHT_MIN, WEIGHT_MAX)
         if self._on_host:
-            self._table.view(-1).numpy()[index.numpy()[::-1]] = weights.numpy()[::-1]  # the last write stays
-        else:
-            self._table.view(-1).index_copy_(0, index, weights)
+            self.update_host(index.numpy()[::-1], weights.numpy()[::-1])
+            return
+        self._table.view(-1).index_copy_(0, index, weights.clamp(WEIGHT_MIN, WEIGHT_MAX))
         rows = index.div(self.width, rounding_mode="floor")
         block = self._table.index_select(0, rows)
         self._top.index_copy_(0, rows, block.amax(1))
         self._sums.index_copy_(1, rows, self._level_sums(block))
+
+    def update_host(self, index: np.ndarray, weights: np.ndarray) -> None:
+        """`update` on the CPU; of a repeated index the last weight stays."""
+        flat, top, sums = self._views
+        flat[index] = np.minimum(np.maximum(weights, WEIGHT_MIN), WEIGHT_MAX)
+        rows = index // self.width
+        block = self._table.index_select(0, torch.from_numpy(rows))
+        top[rows] = block.amax(1).numpy()
+        sums[:, rows] = self._level_sums(block).numpy()
 
     def _level_sums(self, block: Tensor) -> Tensor:
         """Row sums of block^e for every exponent kept, (levels, rows) float64; may overwrite block."""
@@ -119,20 +130,23 @@ class ExactSampler:
 
         Paper: alg:train_emais
         """
-        return self._draw_host(u) if self._on_host else self._draw_device(u)
+        if not self._on_host:
+            return self._draw_device(u)
+        index, r = self.draw_host(u.numpy())
+        return torch.from_numpy(index), torch.from_numpy(r)
 
-    def _draw_host(self, u: Tensor) -> tuple[Tensor, Tensor]:
+    def draw_host(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`draw` on the CPU, in numpy."""
         level, ends = self._choose_level()
-        in_row, in_block = u.numpy()
         total = ends[-1]
-        row = ends.searchsorted(in_row * total, side="right")
+        row = ends.searchsorted(u[0] * total, side="right")
         block = self._raise(self._table.index_select(0, torch.from_numpy(row)), level)
         inner = block.cumsum(1, dtype=torch.float64)
-        target = in_block * inner.numpy()[:, -1]
-        col = torch.searchsorted(inner, torch.from_numpy(target).unsqueeze(1), right=True).squeeze(1).numpy()
-        value = block.numpy().ravel()[np.arange(0, block.numel(), self.width) + col]
-        r = (total / self.num_samples / value.astype(np.float64)).astype(np.float32)
-        return torch.from_numpy(row * self.width + col), torch.from_numpy(r)
+        target = (u[1] * inner.numpy()[:, -1])[:, None]
+        col = torch.searchsorted(inner, torch.from_numpy(target), right=True).numpy()[:, 0]
+        value = block.view(-1).numpy()[self._starts + col]
+        scale = total / self.num_samples
+        return row * self.width + col, (scale / value.astype(np.float64)).astype(np.float32)
 
     def _choose_level(self) -> tuple[int, np.ndarray]:
         """The smallest exponent that meets max(p) N <= kappa, and the running sums of its rows."""

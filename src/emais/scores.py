@@ -51,14 +51,17 @@ class EMAScores:
         self.mean = torch.zeros(num_samples, device=device)
         self.var = torch.zeros(num_samples, device=device)
         self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)
+        self._latest = 0
+        if self.mean.is_cpu:
+            self._views = self.mean.numpy(), self.var.numpy(), self.last_step.numpy()
 
     @torch.no_grad()
     def update(self, step: int | Tensor, index: Tensor, grad_norms: Tensor) -> Tensor:
         """UpdateStats for the samples of one step; returns their new weights (N,).
 
         step from 1 (an int, or a 0-d tensor that stays on its device); index (N,) int64; grad_norms (N,).
-        A sample that occurs twice takes its first usable norm, as the sequential algorithm does, and its weight is
-        the one returned at its first place. A norm that is NaN, infinite or above 2^62 changes nothing.
+        A sample that occurs twice takes its first usable norm, as the sequential algorithm does. A norm that is NaN,
+        infinite or above 2^62 changes nothing.
 
         Paper: alg:ema_is (UpdateStats)
         """
@@ -68,7 +71,8 @@ class EMAScores:
             )
         norms = grad_norms.detach().float()
         if self.mean.is_cpu:
-            return torch.from_numpy(self._update_host(step, index.numpy(), norms.numpy()))
+            self.update_host(int(step), index.numpy(), norms.numpy())
+            return self.weights(index)
         return self._update_device(step, index, norms)
 
     def _advance(self, xp: Any, step: Any, age: Any, g: Any, mean: Any, var: Any) -> tuple[Any, Any]:
@@ -80,19 +84,25 @@ class EMAScores:
         part = (1 - alpha) * delta
         return mean + part, alpha * (var + part * delta)
 
-    def _update_host(self, step: Any, index: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """On the CPU in numpy: for arrays of this size its calls cost a fraction of torch's."""
-        usable = g <= NORM_MAX  # false for NaN
-        if not usable.all():
-            self._update_host(step, index[usable], g[usable])
-            return self.weights(torch.from_numpy(index)).numpy()
-        index, g = index[::-1], g[::-1]  # numpy keeps the last of several writes: backwards, that is the first
-        means, variances, lasts = self.mean.numpy(), self.var.numpy(), self.last_step.numpy()
-        last = lasts[index]
-        age = np.maximum(step - last, 0)
-        mean, var = self._advance(np, step, age.astype(np.float32), g, means[index], variances[index])
-        means[index], variances[index], lasts[index] = mean, var, last + age
-        return (mean + np.sqrt(var))[::-1].copy()
+    def update_host(self, step: int, index: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`update` on the CPU, in numpy, whose calls cost a fraction of torch's for arrays of this size.
+
+        Returns indices and their new weights to be written in this order, the last write of a sample to stay:
+        that is its first place in the minibatch.
+        """
+        if not g.max(initial=0.0) <= NORM_MAX:  # false for NaN
+            usable = g <= NORM_MAX
+            index, g = index[usable], g[usable]
+        index, g = index[::-1], g[::-1]
+        means, variances, lasts = self._views
+        age = step - lasts[index]
+        if step < self._latest:  # minibatches out of order: a later observation of the sample stands
+            age = np.maximum(age, 0)
+        self._latest = max(step, self._latest)
+        mean, var = self._advance(np, step, age, g, means[index], variances[index])
+        means[index], variances[index] = mean, var
+        lasts[index] += age
+        return index, mean + np.sqrt(var)
 
     def _update_device(self, step: int | Tensor, index: Tensor, g: Tensor) -> Tensor:
         """The same in fixed shapes and with no host sync: a norm that is not usable enters with age 0."""
@@ -137,3 +147,4 @@ class EMAScores:
         """Take over tensors made by `state_dict`; shapes and dtypes have been checked by the caller."""
         for name, value in state.items():
             getattr(self, name).copy_(value)
+        self._latest = int(self.last_step.max())

@@ -55,9 +55,12 @@ class EMAIS(Engine):
         self.scores, self.sampler = scores, sampler
         self.kappa, self.warmup_epochs = kappa, warmup_epochs
 
-    def _learn(self, step: int | Tensor, index: Tensor, norms: Tensor) -> None:
+    def _learn(self, step: Any, index: Any, norms: Any) -> None:
         assert self.sampler is not None
-        self.sampler.update(index, self.scores.update(step, index, norms))
+        if isinstance(index, Tensor):
+            self.sampler.update(index, self.scores.update(step, index, norms))
+        else:
+            self.sampler.update_host(*self.scores.update_host(step, index, norms))
 
     def _settings(self) -> dict[str, Any]:
         ours = {"tau": self.scores.tau, "kappa": self.kappa, "warmup_epochs": self.warmup_epochs}
