@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .errors import EmaisError, positive_float, positive_int
+from .errors import EmaisError, UnknownOption, positive_float, positive_int
 from .functional import MAX_SCALE, logit_gradients
 from .loading import Draw, Loader, Ticket
-from .lr import StepScaler
+from .lr import StepScaler, check_rule, default_rule
 from .monitor import Diagnostics, Monitor
-from .rng import Uniforms
-from .sampling import ExactSampler, Scan
+from .source import DeviceSource, HostSource, Source
 from .state import check_state
 from .transfer import Mailbox
 
@@ -28,7 +27,8 @@ class Engine:
 
     num_samples: M; batch_size: N; num_steps: T, where the loader ends (None: one epoch a pass, for ever);
     seed: all randomness is a function of (seed, step); device: where the statistics live. On the CPU (default) the
-    model may still be on any device; a CUDA device is for `draw()`, with data that lies there too.
+    model may still be on any device; a CUDA device is for `draw()`, with data that lies there too: such an engine is
+    `resident`, it never waits for the device and can be captured in a CUDA graph.
     max_scale bounds the learning-rate factor; smoothing in [0, 1) averages the sums behind it over steps (0: the
     paper); unbiased corrects the traces for the plug-in mean.
     """
@@ -44,10 +44,14 @@ class Engine:
         *,
         scan_steps: int | None = 0,
         device: torch.device | str = "cpu",
+        resident: bool | None = None,
         max_scale: float = MAX_SCALE,
         smoothing: float = 0.0,
         unbiased: bool = False,
+        **unknown: Any,
     ) -> None:
+        for option in unknown:
+            raise UnknownOption(type(self).__name__, option, self.settings())
         self.num_samples = positive_int("num_samples", num_samples)
         self.batch_size = positive_int("batch_size", batch_size)
         self.num_steps = None if num_steps is None else positive_int("num_steps", num_steps)
@@ -56,24 +60,25 @@ class Engine:
         if not 0 <= smoothing < 1:
             raise EmaisError(f"smoothing must be at least 0 and below 1, got {smoothing!r}")
         self.seed, self.device = seed, torch.empty(0, device=device).device
-        self.monitor = Monitor(smoothing, unbiased, positive_float("max_scale", max_scale), self.device)
+        self._resident = self.device.type != "cpu" if resident is None else resident
+        max_scale = positive_float("max_scale", max_scale)
+        self.monitor = Monitor(smoothing, unbiased, max_scale, self.device, on_host=not self._resident)
         self.diagnostics = Diagnostics(self.monitor, self._drain)
-        self.sampler: ExactSampler | None = None
-        self._uniforms = Uniforms(seed, 2, batch_size, self.device)
-        self._scan = Scan(num_samples, batch_size, seed)
-        self._scan_steps = scan_steps
-        self._mailbox = Mailbox(self._absorb, self._prepare)
-        self._scalers: list[StepScaler] = []
-        self._step = torch.zeros((), dtype=torch.int64, device=self.device)  # only a resident engine counts here
-        self._next_index: Any = torch.empty(self.batch_size, dtype=torch.int64, device=self.device)
-        self._next_r: Any = torch.empty(self.batch_size, device=self.device)
-        self._ready = False  # whether these two hold the next draw
-        self._drawn = 0  # steps drawn so far; of these, the ones not delivered wait in the next two
-        self._waiting: dict[int, Draw] = {}
-        self._again: list[Draw] = []
-        self._resident = self.device.type != "cpu"
         if self._resident:
-            self._start_resident()
+            self._source: Source = DeviceSource(num_samples, batch_size, seed, scan_steps, num_steps, self.device)
+        else:
+            self._source = HostSource(num_samples, batch_size, seed, scan_steps)
+        self._mailbox = Mailbox(self._absorb, self._source.prepare)
+        self._scalers: list[StepScaler] = []
+        self._waiting: dict[int, Draw] = {}  # drawn and not delivered yet, by step
+        self._again: list[Draw] = []  # drawn and not delivered by an earlier pass
+
+    @classmethod
+    def settings(cls) -> list[str]:
+        """Names of all settings that the constructor takes."""
+        signatures = [inspect.signature(c.__init__) for c in cls.__mro__ if issubclass(c, Engine)]
+        named = [p.name for s in signatures for p in s.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        return sorted(set(named) - {"self", "scan_steps"})
 
     # ---- hooks of a method
 
@@ -97,69 +102,18 @@ class Engine:
         """A loader over `dataset` that yields (batch, draw); `options` go to torch's DataLoader."""
         if self._resident:
             raise EmaisError(
-                f"this engine lives on {self.device}: call draw() and index data that lies there, or make the engine "
-                "without device= to load data through a DataLoader (the model may be on any device)"
+                f"this engine is resident on {self.device}: call draw() and index data that lies there, or make the "
+                "engine without device= to load data through a DataLoader (the model may be on any device)"
             )
         return Loader(self, dataset, {"num_workers": num_workers, **options})
 
     def draw(self) -> Draw:
         """The next draw, for data that is indexed directly. On a CUDA device: no host sync, can be captured."""
         self._drain()
-        if not self._ready:
-            self._prepare()
-        self._ready = False
-        if self._resident:
-            index, r = self._next_index.clone(), self._next_r.clone()
-            return Draw(index, r, self._step.add_(1).clone(), Ticket(self, index, r))
-        self._drawn += 1
-        return self._host_ticket(self._drawn, self._next_index, self._next_r)
+        return self._stamp(*self._source.take())
 
-    def _host_ticket(self, step: int, index: np.ndarray, r: np.ndarray) -> Draw:
-        return Draw(torch.from_numpy(index), torch.from_numpy(r), step, Ticket(self, index, r))
-
-    def _prepare(self) -> None:
-        """Make the next draw from the present statistics. Done again, for the same step, when they change."""
-        if self._resident:
-            index, r = self._resident_draw(self._step + 1)
-            self._next_index.copy_(index)  # in place: a CUDA graph reads what its last replay left here
-            self._next_r.copy_(r)
-        else:
-            self._next_index, self._next_r = self._host_draw(self._drawn + 1)
-        self._ready = True
-
-    def _host_draw(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        ones = np.ones(self.batch_size, dtype=np.float32)
-        if self._scan_steps is None or step <= self._scan_steps:
-            return self._scan(step).numpy(), ones
-        self._scan.forget()
-        u = self._uniforms(step).numpy()
-        if self.sampler is not None:
-            return self.sampler.draw_host(u)
-        return (u[0] * self.num_samples).astype(np.int64), ones
-
-    def _resident_draw(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        if self._order is None:
-            return self._sample(step)
-        row = (step - 1).clamp(max=len(self._order) - 1).view(1)
-        scanned = self._order.index_select(0, row).view(-1).long()
-        if self._scan_steps is None:
-            return scanned, torch.ones(self.batch_size, device=self.device)
-        index, r = self._sample(step)
-        scanning = step <= self._scan_steps
-        return torch.where(scanning, scanned, index), torch.where(scanning, 1.0, r)
-
-    def _sample(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        u = self._uniforms(step)
-        if self.sampler is not None:
-            return self.sampler.draw(u)
-        return (u[0] * self.num_samples).long(), torch.ones_like(u[0], dtype=torch.float32)
-
-    def _start_resident(self) -> None:
-        steps = self.num_steps if self._scan_steps is None else self._scan_steps
-        if steps is None:
-            raise EmaisError(f"{self.name} on {self.device} needs num_steps: its order is laid out there beforehand")
-        self._order = self._scan.table(steps).to(self.device) if steps else None
-        self._scan.forget()
+    def _stamp(self, step: Any, index: Any, r: Any) -> Draw:
+        return Draw(torch.as_tensor(index), torch.as_tensor(r), step, Ticket(self, index, r))
 
     def steps_in_pass(self) -> int:
         """Steps that one pass over the loader takes from here."""
@@ -185,9 +139,7 @@ class Engine:
     @property
     def step(self) -> int:
         """Steps handed out so far."""
-        if self._resident:
-            return int(self._step)  # sync: one integer
-        return self._drawn - len(self._waiting) - len(self._again)
+        return int(self._source.step) - len(self._waiting) - len(self._again)  # sync on a device: one integer
 
     # ---- observing
 
@@ -239,7 +191,7 @@ class Engine:
         else:
             self.monitor.close()
         self._learn(step, ticket.index, norms)
-        self._ready = False
+        self._source.ready = False
 
     def refresh(self, index: Tensor, losses: Tensor, logits: Tensor, *, grads: Tensor | None = None) -> None:
         """Update the statistics of samples that were looked at but not trained on, at the present step.
@@ -254,10 +206,10 @@ class Engine:
             raise EmaisError(f"losses must be {tuple(index.shape)} as index, got {tuple(losses.shape)}")
         norms = torch.linalg.vector_norm(per_sample(losses, logits, grads), dim=1)
         if self._resident:
-            self._learn(self._step.clamp(min=1), index.to(self.device), norms.to(self.device))
+            self._learn(self._source.step.clamp(min=1), index.to(self.device), norms.to(self.device))
         else:
             self._learn(max(1, self.step), index.cpu().numpy(), norms.cpu().numpy())
-        self._ready = False
+        self._source.ready = False
 
     def _drain(self) -> None:
         self._mailbox.drain()
@@ -272,15 +224,13 @@ class Engine:
         """
         if any(s.optimizer is optimizer for s in self._scalers):
             raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
-        scaler = StepScaler(optimizer, rule, self.monitor, self._drain, self._scalers.remove)
-        if any(s.rule != scaler.rule for s in self._scalers):
-            scaler.remove()
-            raise EmaisError(
-                f"all optimizers of an engine share one rule, got {scaler.rule!r} besides {self.monitor.rule!r}"
-            )
-        self._scalers.append(scaler)
-        self.monitor.rule = scaler.rule
-        self._mailbox.overlap = True  # the optimizer's step is where the side stream is joined
+        rule = check_rule(default_rule(optimizer) if rule is None else rule)
+        if self._scalers and rule != self.monitor.rule:
+            raise EmaisError(f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}")
+        scaler = StepScaler(optimizer, rule, self.monitor, self._drain, self._scalers)
+        self.monitor.rule = rule
+        # the optimizer's step is where the side stream is joined
+        self._mailbox.overlap = self._resident and self.device.type == "cuda"
         return scaler
 
     # ---- saving
@@ -294,7 +244,7 @@ class Engine:
             "version": STATE_VERSION,
             "method": self.name,
             "settings": self._settings(),
-            "step": int(self._step) if self._resident else self._drawn,
+            "step": int(self._source.step),
             "ahead": {
                 "step": torch.tensor([d.step for d in ahead], dtype=torch.int64),
                 "index": torch.stack([d.index for d in ahead]) if ahead else torch.empty(0, n, dtype=torch.int64),
@@ -308,16 +258,13 @@ class Engine:
         """Resume from `state_dict`; refuses, by name, a state that was made by a different engine."""
         check_state(state, self.state_dict())
         self._drain()
-        self._ready = False
         ahead = state["ahead"]
         self._waiting.clear()
         self._again = [
-            self._host_ticket(int(t), i.numpy().copy(), r.numpy().copy())
+            self._stamp(int(t), i.numpy().copy(), r.numpy().copy())
             for t, i, r in zip(ahead["step"], ahead["index"], ahead["r"], strict=True)
         ]
-        self._drawn = state["step"]
-        if self._resident:
-            self._step.fill_(state["step"])
+        self._source.restore(state["step"])
         self.monitor.load_state_dict(state["monitor"])
         self._load_state(state["state"])
 

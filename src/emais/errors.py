@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 from operator import index
 from typing import SupportsIndex
 
 
 class EmaisError(ValueError):
     """Something was used in a way that cannot give a right answer; the message says what to do instead."""
+
+
+class UnknownOption(EmaisError, TypeError):
+    """A keyword that nobody takes, with the nearest one that somebody does."""
+
+    def __init__(self, where: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        super().__init__(f"{where} takes no {name!r}: {hint}it takes {', '.join(known)}")
 
 
 def positive_int(name: str, value: object) -> int:

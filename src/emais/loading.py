@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
-from .errors import EmaisError
+from .errors import EmaisError, UnknownOption
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -147,4 +147,4 @@ def check_options(options: dict[str, Any]) -> None:
                 f"{name} is decided by the engine: leave it out of loader(); batch_size is set on the engine"
             )
         if name not in known:
-            raise EmaisError(f"unknown option {name!r} for loader(); DataLoader takes {', '.join(sorted(known))}")
+            raise UnknownOption("loader()", name, known)

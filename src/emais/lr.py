@@ -42,6 +42,13 @@ def default_rule(optimizer: Optimizer) -> str:
     )
 
 
+def check_rule(rule: str) -> str:
+    """Return the rule, or list the ones there are."""
+    if rule not in LR_RULES:
+        raise EmaisError(f"rule must be one of {', '.join(LR_RULES)}, got {rule!r}")
+    return rule
+
+
 class StepScaler:
     """Multiplies every `group["lr"]` by the monitor's factor during one `optimizer.step`, and restores it.
 
@@ -53,16 +60,14 @@ class StepScaler:
     def __init__(
         self,
         optimizer: Optimizer,
-        rule: str | None,
+        rule: str,
         monitor: Monitor,
         drain: Callable[[], None],
-        on_remove: Callable[[StepScaler], None],
+        siblings: list[StepScaler],
     ) -> None:
-        rule = default_rule(optimizer) if rule is None else rule
-        if rule not in LR_RULES:
-            raise EmaisError(f"rule must be one of {', '.join(LR_RULES)}, got {rule!r}")
         self.optimizer, self.rule, self._monitor, self._drain = optimizer, rule, monitor, drain
-        self._on_remove = on_remove
+        self._siblings = siblings
+        siblings.append(self)
         self._saved: list[float | Tensor] = []
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
@@ -74,7 +79,8 @@ class StepScaler:
         self._restore()
         for handle in self._handles:
             handle.remove()
-        self._on_remove(self)
+        if self in self._siblings:
+            self._siblings.remove(self)
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         # the optimizer itself is args[0]

@@ -30,11 +30,15 @@ class Monitor:
     Paper: prop:tr_cov_est, eq:n_ems
     """
 
-    def __init__(self, smoothing: float, unbiased: bool, max_scale: float, device: torch.device) -> None:
+    def __init__(
+        self, smoothing: float, unbiased: bool, max_scale: float, device: torch.device, on_host: bool = True
+    ) -> None:
         self.smoothing, self.unbiased, self.max_scale, self.device = smoothing, unbiased, max_scale, device
+        self._on_host = on_host
         self.rule = "none"
         self.step: int | Tensor = 0
-        self.counts = zero_counts(device)
+        # gradient norms left out, and factors replaced by 1
+        self.counts: Any = np.zeros(2, np.int64) if on_host else torch.zeros(2, dtype=torch.int64, device=device)
         self._window: GradientSums | None = None
         self._before: GradientSums | None = None
         self._open = False
@@ -112,7 +116,7 @@ class Monitor:
         self._window = self._before = self._factor = None
         self._open = False
         num, moments, grad = float(state["num"]), state["moments"], state["grad"]
-        if self.device.type == "cpu":
+        if self._on_host:
             self.counts[:] = state["counts"].numpy()
             sums = GradientSums(num, moments.numpy().copy(), grad.numpy().copy())
         else:
@@ -120,13 +124,6 @@ class Monitor:
             sums = GradientSums(num, moments.to(self.device), grad.to(self.device))
         if num:
             self._window = sums
-
-
-def zero_counts(device: torch.device) -> Any:
-    """Two counters: gradient norms left out, and factors replaced by 1."""
-    if device.type == "cpu":
-        return np.zeros(2, dtype=np.int64)
-    return torch.zeros(2, dtype=torch.int64, device=device)
 
 
 class Diagnostics:

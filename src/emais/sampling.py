@@ -52,7 +52,13 @@ class ExactSampler:
     """
 
     def __init__(
-        self, num_samples: int, batch_size: int, kappa: float = 1.0, *, device: torch.device | str = "cpu"
+        self,
+        num_samples: int,
+        batch_size: int,
+        kappa: float = 1.0,
+        *,
+        device: torch.device | str = "cpu",
+        resident: bool | None = None,
     ) -> None:
         self.num_samples = positive_int("num_samples", num_samples)
         self.batch_size = positive_int("batch_size", batch_size)
@@ -61,7 +67,7 @@ class ExactSampler:
         self.width = max(_MIN_WIDTH, math.isqrt(num_samples // (2 * batch_size)))
         self._table = torch.zeros(-(-num_samples // self.width), self.width, device=device)
         self._exponents = [2.0**-k for k in range(num_levels(num_samples, batch_size, kappa))] + [_FLAT]
-        self._on_host = self._table.is_cpu
+        self._on_host = self._table.is_cpu if resident is None else not resident
         self._kept = 1 if self._on_host else len(self._exponents)
         self._starts = np.arange(batch_size) * self.width
         if not self._on_host:

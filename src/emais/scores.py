@@ -70,8 +70,8 @@ class EMAScores:
                 f"index and grad_norms must both be (N,), got {tuple(index.shape)} and {tuple(grad_norms.shape)}"
             )
         norms = grad_norms.detach().float()
-        if self.mean.is_cpu:
-            self.update_host(int(step), index.numpy(), norms.numpy())
+        if isinstance(step, int) and self.mean.is_cpu:
+            self.update_host(step, index.numpy(), norms.numpy())
             return self.weights(index)
         return self._update_device(step, index, norms)
 
@@ -99,7 +99,8 @@ class EMAScores:
         if step < self._latest:  # minibatches out of order: a later observation of the sample stands
             age = np.maximum(age, 0)
         self._latest = max(step, self._latest)
-        mean, var = self._advance(np, step, age, g, means[index], variances[index])
+        # in float32 all through: the weights must come out to the bit as they would from the saved state
+        mean, var = self._advance(np, step, age.astype(np.float32), g, means[index], variances[index])
         means[index], variances[index] = mean, var
         lasts[index] += age
         return index, mean + np.sqrt(var)
@@ -137,7 +138,9 @@ class EMAScores:
         """
         state = (self.mean, self.var, self.last_step)
         mean, var, last = state if index is None else (x.index_select(0, index) for x in state)
-        return torch.where(last > 0, mean + var.sqrt(), self.unseen)
+        # numpy's square root on the CPU, as in update_host: torch's can differ in the last bit there
+        root = torch.from_numpy(np.sqrt(var.numpy())) if var.is_cpu else var.sqrt()
+        return torch.where(last > 0, mean + root, self.unseen)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The three state tensors, copied to the CPU."""

@@ -48,28 +48,40 @@ class EMAIS(Engine):
         if isinstance(warmup_epochs, bool) or not 0 <= warmup_epochs < math.inf:
             raise EmaisError(f"warmup_epochs must be a number of at least 0, got {warmup_epochs!r}")
         # made first: they refuse bad settings before anything large is laid out
-        scores = EMAScores(num_samples, tau, start=start, unseen=UNSEEN, device=options.get("device", "cpu"))
-        sampler = ExactSampler(num_samples, batch_size, kappa, device=options.get("device", "cpu"))
-        scan_steps = math.ceil(warmup_epochs * num_samples / batch_size)
+        device, resident = options.get("device", "cpu"), options.get("resident")
+        scores = EMAScores(num_samples, tau, start=start, unseen=UNSEEN, device=device)
+        sampler = ExactSampler(num_samples, batch_size, kappa, device=device, resident=resident)
+        scan_steps = math.ceil(warmup_epochs * scores.num_samples / batch_size)
         super().__init__(num_samples, batch_size, num_steps, seed, scan_steps=scan_steps, **options)
-        self.scores, self.sampler = scores, sampler
+        self._scores, self._sampler = scores, sampler
+        self._source.sampler = sampler
         self.kappa, self.warmup_epochs = kappa, warmup_epochs
 
+    @property
+    def scores(self) -> EMAScores:
+        """The statistics, with every minibatch observed so far in them."""
+        self._drain()
+        return self._scores
+
+    @property
+    def sampler(self) -> ExactSampler:
+        """The sampler, with every minibatch observed so far in it."""
+        self._drain()
+        return self._sampler
+
     def _learn(self, step: Any, index: Any, norms: Any) -> None:
-        assert self.sampler is not None
         if isinstance(index, Tensor):
-            self.sampler.update(index, self.scores.update(step, index, norms))
+            self._sampler.update(index, self._scores.update(step, index, norms))
         else:
-            self.sampler.update_host(*self.scores.update_host(step, index, norms))
+            self._sampler.update_host(*self._scores.update_host(step, index, norms))
 
     def _settings(self) -> dict[str, Any]:
-        ours = {"tau": self.scores.tau, "kappa": self.kappa, "warmup_epochs": self.warmup_epochs}
-        return super()._settings() | ours | {"start": self.scores.start}
+        ours = {"tau": self._scores.tau, "kappa": self.kappa, "warmup_epochs": self.warmup_epochs}
+        return super()._settings() | ours | {"start": self._scores.start}
 
     def _state(self) -> dict[str, Tensor]:
-        return self.scores.state_dict()
+        return self._scores.state_dict()
 
     def _load_state(self, state: dict[str, Tensor]) -> None:
-        assert self.sampler is not None
-        self.scores.load_state_dict(state)
-        self.sampler.fill(self.scores.weights())
+        self._scores.load_state_dict(state)
+        self._sampler.fill(self._scores.weights())

@@ -1,0 +1,107 @@
+"""A progress display for long commands: one live line in a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+REDRAW = 0.1  # seconds between two drawings in a terminal
+REPORT = 10.0  # seconds between two lines elsewhere
+BAR = 24  # characters
+
+
+def clock_time(seconds: float) -> str:
+    """Seconds as minutes and seconds, or hours.
+
+    >>> clock_time(75), clock_time(3700)
+    ('1:15', '1:01:40')
+    """
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+class Progress:
+    """Counts steps and runs, and shows them on stderr with the rate and the time left.
+
+    total_steps: steps of all runs together; total_runs: how many runs there are. Use it as a context manager:
+    on leaving, the live line is wiped, so that what is printed next starts on a clean one.
+
+    >>> import io
+    >>> with Progress(total_steps=20, total_runs=2, stream=io.StringIO()) as progress:
+    ...     progress.advance(10)
+    ...     progress.finish_run()
+    >>> progress.steps, progress.runs
+    (10, 1)
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        total_runs: int,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total_steps, self.total_runs = total_steps, total_runs
+        self.steps, self.runs, self.label = 0, 0, ""
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._live = self._stream.isatty()
+        self._full, self._empty = blocks(self._stream)
+        self._start = self._shown = clock()
+
+    def __enter__(self) -> Progress:
+        self._start = self._shown = self._clock()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def begin_run(self, label: str) -> None:
+        """Say what is running now."""
+        self.label = label
+
+    def advance(self, steps: int = 1) -> None:
+        """Count steps; draws only when enough time has passed, so it may be called at every step."""
+        self.steps += steps
+        now = self._clock()
+        if now - self._shown >= (REDRAW if self._live else REPORT):
+            self._show(now)
+
+    def finish_run(self) -> None:
+        """Count a run."""
+        self.runs += 1
+
+    def line(self, now: float) -> str:
+        """What is shown: runs done, what is running, steps a second, time left."""
+        elapsed = max(now - self._start, 1e-9)
+        rate = self.steps / elapsed
+        left = (self.total_steps - self.steps) / rate if rate else 0.0
+        parts = [f"{self.runs}/{self.total_runs} runs done", self.label]
+        parts += [f"{rate:.0f} steps/s", f"{clock_time(left)} left"]
+        return ", ".join(part for part in parts if part)
+
+    def _show(self, now: float) -> None:
+        self._shown = now
+        share = min(1.0, self.steps / max(1, self.total_steps))
+        if self._live:
+            full = round(BAR * share)
+            text = f"{self._full * full}{self._empty * (BAR - full)} {share:4.0%}  {self.line(now)}"
+            self._stream.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
+        else:
+            self._stream.write(f"{share:4.0%}  {self.line(now)}\n")
+        self._stream.flush()
+
+
+def blocks(stream: TextIO) -> tuple[str, str]:
+    """The two characters of the bar that this stream can write."""
+    try:
+        "█░".encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return "#", "."
+    return "█", "░"

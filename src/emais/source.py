@@ -1,0 +1,128 @@
+"""Where draws come from: a warm-up in epochs, then a sampler. One source on the CPU, one that stays on a device."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import EmaisError
+from .rng import Uniforms
+from .sampling import ExactSampler, Scan
+
+
+class Source(Protocol):
+    """The next draw is prepared from the present statistics, and made again when they change, until it is taken."""
+
+    sampler: ExactSampler | None  # None: uniform with replacement
+    ready: bool  # whether the prepared draw is up to date
+
+    @property
+    def step(self) -> Any:
+        """Steps taken so far, an int or a 0-d tensor."""
+
+    def prepare(self) -> None:
+        """Make the draw of the next step."""
+
+    def take(self) -> tuple[Any, Any, Any]:
+        """(step, index, r) of the next step: numpy arrays on the CPU, else tensors."""
+
+    def restore(self, step: int) -> None:
+        """Go on after this step."""
+
+
+class HostSource:
+    """Draws on the CPU. `scan_steps` steps (None: all) come from epochs without replacement, with r = 1."""
+
+    def __init__(self, num_samples: int, batch_size: int, seed: int, scan_steps: int | None) -> None:
+        self.num_samples, self.scan_steps = num_samples, scan_steps
+        self.sampler: ExactSampler | None = None
+        self.step, self.ready = 0, False
+        self._scan = Scan(num_samples, batch_size, seed)
+        self._uniforms = Uniforms(seed, 2, batch_size)
+        self._ones = np.ones(batch_size, dtype=np.float32)
+
+    def prepare(self) -> None:
+        """Make the draw of the next step."""
+        self._next = self._draw(self.step + 1)
+        self.ready = True
+
+    def _draw(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        if self.scan_steps is None or step <= self.scan_steps:
+            return self._scan(step).numpy(), self._ones
+        self._scan.forget()
+        u = self._uniforms(step).numpy()
+        if self.sampler is not None:
+            return self.sampler.draw_host(u)
+        return (u[0] * self.num_samples).astype(np.int64), self._ones
+
+    def take(self) -> tuple[int, np.ndarray, np.ndarray]:
+        """Step, indices (N,) int64 and r (N,) float32."""
+        if not self.ready:
+            self.prepare()
+        self.step, self.ready = self.step + 1, False
+        return self.step, *self._next
+
+    def restore(self, step: int) -> None:
+        """Go on after this step."""
+        self.step, self.ready = step, False
+
+
+class DeviceSource:
+    """Draws on another device, with no host sync: the step is a tensor, the warm-up order a table on the device.
+
+    The prepared draw lies in buffers that are written in place, so that a CUDA graph reads what its last replay left.
+    """
+
+    def __init__(
+        self, num_samples: int, batch_size: int, seed: int, scan_steps: int | None, num_steps: int | None, device: Any
+    ) -> None:
+        self.num_samples, self.scan_steps = num_samples, scan_steps
+        self.sampler: ExactSampler | None = None
+        self.ready = False
+        self.step = torch.zeros((), dtype=torch.int64, device=device)
+        steps = num_steps if scan_steps is None else scan_steps
+        if steps is None:
+            raise EmaisError(f"epochs on {device} need num_steps: their order is laid out there beforehand")
+        self._order = Scan(num_samples, batch_size, seed).table(steps).to(device) if steps else None
+        self._uniforms = Uniforms(seed, 2, batch_size, device)
+        self._index = torch.empty(batch_size, dtype=torch.int64, device=device)
+        self._r = torch.ones(batch_size, device=device)
+
+    def prepare(self) -> None:
+        """Make the draw of the next step."""
+        index, r = self._draw(self.step + 1)
+        self._index.copy_(index)
+        self._r.copy_(r)
+        self.ready = True
+
+    def _draw(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        if self._order is None:
+            return self._sample(step)
+        row = (step - 1).clamp(max=len(self._order) - 1).view(1)
+        scanned = self._order.index_select(0, row).view(-1).long()
+        if self.scan_steps is None:
+            return scanned, self._r
+        index, r = self._sample(step)
+        scanning = step <= self.scan_steps
+        return torch.where(scanning, scanned, index), torch.where(scanning, 1.0, r)
+
+    def _sample(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        u = self._uniforms(step)
+        if self.sampler is not None:
+            return self.sampler.draw(u)
+        return (u[0] * self.num_samples).long(), self._r
+
+    def take(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Step (0-d), indices (N,) int64 and r (N,) float32."""
+        if not self.ready:
+            self.prepare()
+        self.ready = False
+        return self.step.add_(1).clone(), self._index.clone(), self._r.clone()
+
+    def restore(self, step: int) -> None:
+        """Go on after this step."""
+        self.step.fill_(step)
+        self.ready = False

@@ -1,0 +1,308 @@
+"""The whole of Algorithm 2: the engine in a real training loop beside the literal reference, and every misuse."""
+
+import math
+
+import pytest
+import torch
+from conftest import losses_of
+from reference import algorithm2
+from torch import nn
+
+import emais
+from emais import EmaisError
+from emais import functional as F
+
+
+def run(imp, dataset, model, steps, *, lr=0.1, loader=True):
+    """Train and record (step, index, r, gradients, lr during the step, diagnostics)."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    used, records = [], []
+    optimizer.register_step_pre_hook(lambda *_: None)
+    imp.attach(optimizer)
+    optimizer.register_step_pre_hook(lambda o, *_: used.append(float(o.param_groups[0]["lr"])))
+    source = iter(imp.loader(dataset)) if loader else None
+    for _ in range(steps):
+        if source is not None:
+            batch, draw = next(source)
+        else:
+            draw = imp.draw()
+            batch = tuple(t[draw.index] for t in dataset.tensors)
+        losses, z = losses_of(model, batch)
+        g = F.logit_gradients(losses, z)
+        optimizer.zero_grad()
+        imp.loss(losses, z, draw).backward()
+        optimizer.step()
+        assert optimizer.param_groups[0]["lr"] == lr
+        records.append((int(draw.step), draw.index, draw.r, g, used[-1], imp.diagnostics.as_dict()))
+    return records
+
+
+@pytest.mark.parametrize(
+    ("options", "loader"),
+    [
+        ({}, True),
+        ({"tau": 20.0}, True),
+        ({"kappa": 0.25}, True),
+        ({"warmup_epochs": 1}, False),
+        ({"resident": True}, False),
+        ({"resident": True, "kappa": 0.25, "warmup_epochs": 2.5}, False),
+    ],
+)
+def test_training_is_algorithm_2(task, options, loader):
+    dataset, model = task
+    M, N, T = 96, 16, 60
+    imp = emais.EMAIS(M, N, num_steps=T, seed=3, **options)
+    records = run(imp, dataset, model, T, loader=loader)
+    warmup = math.ceil(options.get("warmup_epochs", 2) * M / N)
+    tau = options.get("tau")
+    reference = algorithm2(
+        M,
+        N,
+        T,
+        warmup,
+        lambda t: records[t - 1][1].tolist(),
+        lambda t: records[t - 1][3],
+        0.1,
+        options.get("kappa", 1.0),
+        tau,
+    )
+    for t, (_, want_r, want_lr) in enumerate(reference, 1):
+        step, _, r, _, lr, report = records[t - 1]
+        assert step == report["step"] == t
+        torch.testing.assert_close(r.double(), want_r, rtol=2e-4, atol=0)
+        assert lr == pytest.approx(min(want_lr, 0.1 * F.MAX_SCALE), rel=2e-3)
+        assert report["n_ems"] == pytest.approx(N * want_lr / 0.1, rel=2e-3)
+    first = torch.cat([rec[1] for rec in records[: M // N]])
+    assert sorted(first.tolist()) == list(range(M))
+
+
+def test_loss_is_the_weighted_mean(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0.2)
+    for batch, draw in imp.loader(dataset):
+        losses, z = losses_of(model, batch)
+        torch.testing.assert_close(imp.loss(losses, z, draw), (draw.r * losses).mean())
+    assert imp.diagnostics.step == 6
+
+
+def test_batch_belongs_to_the_draw(task):
+    dataset, _ = task
+    for (x, y), draw in emais.EMAIS(96, 16).loader(dataset):
+        assert torch.equal(x, dataset.tensors[0][draw.index])
+        assert torch.equal(y, dataset.tensors[1][draw.index])
+
+
+def test_observe_without_training_and_closed_form_gradients(task):
+    dataset, model = task
+    a, b = emais.EMAIS(96, 16), emais.EMAIS(96, 16)
+    for (batch, d1), (_, d2) in zip(a.loader(dataset), b.loader(dataset), strict=True):
+        losses, z = losses_of(model, batch)
+        a.observe(losses, z, d1)
+        b.loss(losses, z, d2, grads=F.cross_entropy_gradients(z, batch[1])).backward()
+    torch.testing.assert_close(a.scores.weights(), b.scores.weights())
+    assert a.diagnostics.tr_is == pytest.approx(b.diagnostics.tr_is, rel=1e-4)
+
+
+def test_refresh_updates_samples_that_were_not_drawn(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    imp.draw()
+    index = torch.arange(96)
+    with torch.no_grad():
+        z = model(dataset.tensors[0])
+    z.requires_grad_()
+    losses = nn.functional.cross_entropy(z, dataset.tensors[1], reduction="none")
+    imp.refresh(index, losses, z)
+    assert (imp.scores.last_step == 1).all()
+    norms = F.logit_gradients(losses, z).norm(dim=1)
+    gain = 1 - math.exp(-1)
+    torch.testing.assert_close(imp.scores.mean, gain * norms)
+    p = F.adjusted_probabilities(imp.scores.weights(), 16)
+    draw = imp.draw()
+    torch.testing.assert_close(draw.r * p[draw.index] * 96, torch.ones(16), rtol=1e-5, atol=0)
+
+
+def test_accumulated_minibatches_count_as_one(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    rs, gs = [], []
+    for k, (batch, draw) in enumerate(imp.loader(dataset), 1):
+        losses, z = losses_of(model, batch)
+        rs.append(draw.r)
+        gs.append(F.logit_gradients(losses, z))
+        (imp.loss(losses, z, draw) / 3).backward()
+        if k % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            want = F.variance_traces(torch.cat(rs), torch.cat(gs))
+            assert imp.diagnostics.batch_size == 48
+            assert imp.diagnostics.tr_is == pytest.approx(want.tr_is.item(), rel=1e-4)
+            assert imp.diagnostics.n_ems == pytest.approx(F.effective_batch_size(want, 48).item(), rel=1e-4)
+            rs.clear()
+            gs.clear()
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_smoothing_averages_the_sums(task, resident):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0, smoothing=0.75, resident=resident)
+    mixed = None
+    for _ in range(5):
+        draw = imp.draw()
+        losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+        imp.loss(losses, z, draw)
+        sums = F.gradient_sums(draw.r, F.logit_gradients(losses, z))
+        mixed = sums if mixed is None else mixed * 0.75 + sums * 0.25
+        assert imp.diagnostics.tr_unif == pytest.approx(float(mixed.traces().tr_unif), rel=1e-4)
+
+
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.5])
+def test_bad_numbers_never_reach_state_or_optimizer(task, smoothing, resident):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0, smoothing=smoothing, resident=resident)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    scales = []
+    optimizer.register_step_pre_hook(lambda o, *_: scales.append(o.param_groups[0]["lr"]))
+    for k in range(12):
+        draw = imp.draw()
+        losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+        grads = F.logit_gradients(losses, z)
+        if k % 3 == 1:
+            grads[:4] = torch.tensor([float("nan"), float("inf"), -float("inf")])
+        if k % 3 == 2:
+            grads = torch.ones_like(grads)  # no variance at all
+            draw.r.copy_(draw.r) if smoothing else None
+        imp.observe(losses, z, draw, grads=grads)
+        optimizer.step()
+    assert all(0 < s <= 0.1 * F.MAX_SCALE for s in scales)
+    assert imp.scores.weights().isfinite().all()
+    assert imp.diagnostics.nonfinite == 16
+    assert imp.diagnostics.degenerate >= (0 if smoothing else 4)
+    assert math.isfinite(imp.diagnostics.lr_scale)
+
+
+def test_warmup_has_factor_one_and_score_one(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    for batch, draw in imp.loader(dataset):
+        losses, z = losses_of(model, batch)
+        imp.loss(losses, z, draw).backward()
+        optimizer.step()
+        assert imp.diagnostics.lr_scale == 1
+        assert imp.diagnostics.score == pytest.approx(1)
+        assert imp.diagnostics.n_ems == pytest.approx(16)
+
+
+def test_every_step_can_follow_from_equal_weights():
+    imp = emais.EMAIS(50, 10, warmup_epochs=0)
+    assert torch.equal(imp.draw().r, torch.ones(10))
+
+
+def test_diagnostics_before_anything():
+    report = emais.EMAIS(50, 10).diagnostics
+    assert report.step == 0
+    assert math.isnan(report.score)
+    assert report.lr_scale == 1
+    assert "score=nan" in repr(report)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_samples": 0}, "num_samples must be .* got 0"),
+        ({"num_samples": 100.5}, "num_samples must be .* got 100.5"),
+        ({"batch_size": 0}, "batch_size must be .* got 0"),
+        ({"batch_size": 101}, "batch_size=101 is above kappa"),
+        ({"num_steps": 0}, "num_steps must be .* got 0"),
+        ({"tau": -1.0}, "tau must be"),
+        ({"kappa": 0}, "kappa must be"),
+        ({"warmup_epochs": -1}, "warmup_epochs must be .* got -1"),
+        ({"seed": -1}, "seed must be .* got -1"),
+        ({"seed": 1.5}, "seed must be .* got 1.5"),
+        ({"smoothing": 1.0}, "smoothing must be .* got 1.0"),
+        ({"max_scale": 0}, "max_scale must be .* got 0"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(EmaisError, match=message):
+        emais.EMAIS(**({"num_samples": 100, "batch_size": 10} | settings))
+
+
+def test_unknown_settings_and_methods():
+    for error in (TypeError, EmaisError):
+        with pytest.raises(error, match="EMAIS takes no 'kapa': did you mean 'kappa'"):
+            emais.EMAIS(1000, kapa=1)
+    with pytest.raises(EmaisError, match="SGDScan takes no 'kappa'"):
+        emais.create("sgd-scan", 1000, kappa=1)
+    with pytest.raises(EmaisError, match="unknown method 'emas': .*sgd-scan.* did you mean 'emais'"):
+        emais.create("emas", 100)
+
+
+def test_misuse_of_a_draw(task):
+    dataset, model = task
+    imp, other = emais.EMAIS(96, 16), emais.EMAIS(96, 16)
+    batch, draw = next(iter(imp.loader(dataset)))
+    losses, z = losses_of(model, batch)
+    for args, message in [
+        ((losses.mean(), z, draw), r'shape \(16,\).*got \(\).*reduction="none"'),
+        ((losses[:5], z, draw), r"shape \(16,\).*got \(5,\)"),
+        ((losses[:, None].expand(16, 3), z, draw), r"got \(16, 3\)"),
+        ((losses, z[:5], draw), r"got \(5, 3\)"),
+        ((losses, z.detach(), draw), "logits do not require grad"),
+        ((losses, z.clone(), draw), "do not depend on logits"),
+        ((losses, z, draw.index), "draw must be .* got Tensor"),
+    ]:
+        with pytest.raises(EmaisError, match=message):
+            imp.loss(*args)
+    with pytest.raises(EmaisError, match="another engine"):
+        other.loss(losses, z, draw)
+    with pytest.raises(EmaisError, match=r"grads must be .* got \(3, 3\)"):
+        imp.loss(losses, z, draw, grads=torch.zeros(3, 3))
+    imp.loss(losses, z, draw)  # none of the refusals used it up
+    with pytest.raises(EmaisError, match="used already"):
+        imp.loss(losses, z, draw.to("cpu"))
+    with pytest.raises(EmaisError, match=r"losses must be \(2,\) as index"):
+        imp.refresh(torch.tensor([0, 1]), losses, z)
+
+
+def test_global_generators_are_left_alone(task):
+    dataset, model = task
+    before = torch.get_rng_state()
+    imp = emais.EMAIS(96, 16, warmup_epochs=0.1)
+    for batch, draw in imp.loader(dataset):
+        losses, z = losses_of(model, batch)
+        imp.loss(losses, z, draw).backward()
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("method", ["sgd-scan", "sgd-uni"])
+@pytest.mark.parametrize("resident", [False, True])
+def test_uniform_methods(task, method, resident):
+    dataset, model = task
+    imp = emais.create(method, 96, batch_size=16, num_steps=12, resident=resident)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    seen = []
+    for _ in range(12):
+        draw = imp.draw()
+        assert torch.equal(draw.r, torch.ones(16))
+        losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+        torch.testing.assert_close(imp.loss(losses, z, draw), losses.mean())
+        optimizer.step()
+        assert imp.diagnostics.lr_scale == 1
+        seen += draw.index.tolist()
+    repeats = len(seen) - len(set(seen))
+    assert repeats == 96 if method == "sgd-scan" else repeats > 96
+
+
+def test_resident_engine_refuses_a_loader(task):
+    with pytest.raises(EmaisError, match=r"resident on cpu: call draw\(\)"):
+        emais.EMAIS(96, 16, resident=True).loader(task[0])
+    with pytest.raises(EmaisError, match="num_steps"):
+        emais.create("sgd-scan", 96, batch_size=16, resident=True)

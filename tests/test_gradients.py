@@ -1,0 +1,99 @@
+"""Logit gradients of every kind of loss, the closed forms, and full gradients against one backward pass a sample."""
+
+import pytest
+import torch
+from torch import nn
+
+from emais import EmaisError
+from emais import functional as F
+
+ce, bce = nn.functional.cross_entropy, nn.functional.binary_cross_entropy_with_logits
+N, C = 6, 4
+hard = torch.tensor([0, 1, 2, 3, 0, 1])
+soft = torch.rand(N, C).softmax(1)
+multi = (torch.rand(N, C) > 0.5).float()
+LOSSES = {
+    "ce": ((N, C), lambda z: ce(z, hard, reduction="none")),
+    "smooth": ((N, C), lambda z: ce(z, hard, reduction="none", label_smoothing=0.1)),
+    "soft labels": ((N, C), lambda z: ce(z, soft, reduction="none")),
+    "bce": ((N, C), lambda z: bce(z, multi, reduction="none").sum(1)),
+    "mse": ((N,), lambda z: (z - hard) ** 2),
+    "sequence": ((N, C, 5), lambda z: ce(z, hard[:, None].expand(N, 5), reduction="none").sum(1)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_logit_gradients_are_those_of_single_samples(name, dtype):
+    shape, loss = LOSSES[name]
+    z = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_()
+    got = F.logit_gradients(loss(z), z)
+    assert got.shape == shape
+    assert not got.requires_grad
+    assert got.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    for i in range(N):
+        (want,) = torch.autograd.grad(loss(z)[i], z)
+        torch.testing.assert_close(got[i], want[i].to(got.dtype))
+        assert not want[torch.arange(N) != i].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "closed"),
+    [
+        ("ce", lambda z: F.cross_entropy_gradients(z, hard)),
+        ("smooth", lambda z: F.cross_entropy_gradients(z, hard, label_smoothing=0.1)),
+        ("soft labels", lambda z: F.cross_entropy_gradients(z, soft)),
+        ("sequence", lambda z: F.cross_entropy_gradients(z, hard[:, None].expand(N, 5))),
+        ("bce", lambda z: F.binary_cross_entropy_gradients(z, multi)),
+    ],
+)
+def test_closed_forms_equal_autograd(name, closed):
+    shape, loss = LOSSES[name]
+    z = torch.randn(shape, requires_grad=True)
+    before = z.detach().clone()
+    torch.testing.assert_close(closed(z), F.logit_gradients(loss(z), z))
+    assert torch.equal(z, before)
+
+
+def test_graph_survives_for_the_backward_pass():
+    z = torch.randn(N, C, requires_grad=True)
+    losses = ce(z, hard, reduction="none")
+    F.logit_gradients(losses, z)
+    assert z.grad is None
+    losses.mean().backward()
+    assert z.grad is not None
+
+
+def test_parameter_gradients_are_those_of_single_samples():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.GroupNorm(1, 2), nn.Flatten(), nn.Linear(18, C))
+    for p in model[0].parameters():
+        p.requires_grad_(False)
+    x = torch.randn(N, 1, 5, 5)
+    got = F.parameter_gradients(model, ce, x, hard)
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    assert got.shape == (N, sum(p.numel() for p in trainable))
+    for i in range(N):
+        want = torch.autograd.grad(ce(model(x[i : i + 1]), hard[i : i + 1]), trainable)
+        torch.testing.assert_close(got[i], torch.cat([g.flatten() for g in want]), rtol=1e-4, atol=1e-6)
+
+
+def test_batchnorm_is_refused_in_training_mode_only():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    x = torch.randn(N, 3)
+    with pytest.raises(EmaisError, match=r"1 is a BatchNorm layer in training mode.*eval\(\)"):
+        F.parameter_gradients(model, ce, x, hard)
+    assert F.parameter_gradients(model.eval(), ce, x, hard).shape == (N, 3 * 4 + 4 + 8)
+
+
+def test_misuse_is_named():
+    z = torch.randn(N, C, requires_grad=True)
+    losses = ce(z, hard, reduction="none")
+    for bad, message in [
+        ((losses.mean(), z), r"got \(\).*reduction='none'"),
+        ((losses, z[:3]), r"N = 6 .* got \(3, 4\)"),
+        ((losses, z.detach()), "logits do not require grad"),
+        ((losses.detach(), z), "losses do not require grad"),
+        ((losses, z.clone()), "losses do not depend on logits"),
+    ]:
+        with pytest.raises(EmaisError, match=message):
+            F.logit_gradients(*bad)

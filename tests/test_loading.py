@@ -1,0 +1,162 @@
+"""Draws through a DataLoader: workers, passes, early exits, options and data sets that cannot serve."""
+
+import pytest
+import torch
+from conftest import losses_of
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+import emais
+from emais import EmaisError
+
+
+class Squares(Dataset):
+    """Gives the index back, with one transform per call."""
+
+    def __init__(self, n=60):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return torch.tensor(i), i * i
+
+
+class ManySquares(Squares):
+    """Fetches a minibatch at once."""
+
+    def __getitems__(self, indices):
+        return [super(ManySquares, self).__getitem__(i) for i in indices]
+
+    def __getitem__(self, i):
+        raise AssertionError("one by one, although all at once was possible")
+
+
+def double_collate(samples):
+    return torch.stack([2 * s[0] for s in samples])
+
+
+def consume(imp, loader, limit=None):
+    out = []
+    for k, (batch, draw) in enumerate(loader):
+        z = torch.zeros(len(draw), 1, requires_grad=True)
+        imp.loss((z * (draw.index[:, None] + 1.0)).sum(1), z, draw)
+        out.append((draw.step, draw.index, draw.r, batch))
+        if limit and k + 1 == limit:
+            break
+    return out
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("dataset", [Squares(), ManySquares()])
+def test_index_r_and_step_arrive_with_their_batch(workers, dataset):
+    imp = emais.EMAIS(60, 8, warmup_epochs=0.2)
+    for epoch in range(3):
+        rows = consume(imp, imp.loader(dataset, num_workers=workers))
+        assert [r[0] for r in rows] == list(range(8 * epoch + 1, 8 * epoch + 9))
+        for _, index, _, (i, square) in rows:
+            assert torch.equal(i, index)
+            assert torch.equal(square, index * index)
+
+
+def test_r_is_fixed_when_drawn_not_when_used():
+    """Two workers prefetch: r must belong to the weights of the draw, whatever was learnt since."""
+    imp = emais.EMAIS(60, 8, warmup_epochs=0)
+    probs, issue = {}, imp.issue
+
+    def recording():
+        p = imp.sampler.probabilities()
+        draw = issue()
+        probs[draw.step] = p
+        return draw
+
+    imp.issue = recording
+    stale = 0
+    for step, index, r, _ in consume(imp, imp.loader(Squares(), num_workers=2)):
+        torch.testing.assert_close(r.double() * probs[step][index] * 60, torch.ones(8).double(), rtol=1e-5, atol=0)
+        stale += not torch.equal(imp.sampler.probabilities(), probs[step])
+    assert stale
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pass_left_early_loses_no_draw(workers):
+    imp = emais.EMAIS(60, 8)
+    loader = imp.loader(Squares(), num_workers=workers)
+    steps = [r[0] for r in consume(imp, loader, limit=3)]
+    steps += [r[0] for r in consume(imp, loader)]
+    assert steps == list(range(1, 12))
+    seen = torch.cat([r[1] for r in consume(imp, loader)])
+    assert len(seen) == 64
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_num_steps_ends_the_loader(workers):
+    imp = emais.EMAIS(60, 8, num_steps=21)
+    loader = imp.loader(Squares(), num_workers=workers)
+    assert len(loader) == 21
+    consume(imp, loader, limit=4)
+    assert len(loader) == 17
+    assert [r[0] for r in consume(imp, loader)] == list(range(5, 22))
+    assert len(loader) == 0
+    assert consume(imp, loader) == []
+
+
+def test_without_num_steps_a_pass_is_an_epoch():
+    assert len(emais.EMAIS(60, 8).loader(Squares())) == 8
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_options_reach_the_dataloader(workers):
+    extra = {"prefetch_factor": 3, "persistent_workers": True} if workers else {}
+    imp = emais.EMAIS(60, 8, num_steps=10)
+    loader = imp.loader(Squares(), num_workers=workers, collate_fn=double_collate, **extra)
+    for _, index, _, batch in consume(imp, loader):
+        assert torch.equal(batch, 2 * index)
+
+
+def test_workers_do_not_change_the_warm_up(task):
+    dataset, model = task
+    runs = []
+    for workers in (0, 2):
+        imp = emais.EMAIS(96, 16, num_steps=12)
+        for batch, draw in imp.loader(dataset, num_workers=workers):
+            losses, z = losses_of(model, batch)
+            imp.loss(losses, z, draw)
+        runs.append(imp)
+    a, b = (imp.state_dict()["state"] for imp in runs)
+    assert all(torch.equal(a[k], b[k]) for k in a)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from range(60)
+
+
+class NoLength(Dataset):
+    def __getitem__(self, i):
+        return i
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (Stream(), "Stream is an IterableDataset.*__getitem__"),
+        (NoLength(), "needs __getitem__ and __len__, NoLength"),
+        (Squares(61), "has 61 samples, .*num_samples=60.*num_samples=len"),
+        (TensorDataset(torch.empty(0)), "has 0 samples"),
+    ],
+)
+def test_unfit_data_sets(dataset, message):
+    with pytest.raises(EmaisError, match=message):
+        emais.EMAIS(60, 8).loader(dataset)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"])
+def test_options_that_are_the_engines(name):
+    with pytest.raises(EmaisError, match=f"{name} is decided by the engine"):
+        emais.EMAIS(60, 8).loader(Squares(), **{name: 1})
+
+
+def test_unknown_option():
+    with pytest.raises(EmaisError, match=r"loader\(\) takes no 'num_worker': did you mean 'num_workers'"):
+        emais.EMAIS(60, 8).loader(Squares(), num_worker=2)

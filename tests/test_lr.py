@@ -1,0 +1,208 @@
+"""The learning-rate factor: on for one step, off again, and invisible to every scheduler."""
+
+import pytest
+import torch
+from conftest import losses_of
+from torch import nn
+from torch.optim import lr_scheduler
+
+import emais
+from emais import EmaisError
+
+OPTIMIZERS = {
+    "sgd": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9),
+    "adam": lambda p, lr: torch.optim.Adam(p, lr=lr),
+    "adamw": lambda p, lr: torch.optim.AdamW(p, lr=lr),
+    "fused": lambda p, lr: torch.optim.SGD(p, lr=torch.tensor(lr), fused=True),
+}
+SCHEDULERS = {
+    "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, 12),
+    "exponential": lambda o: lr_scheduler.ExponentialLR(o, 0.9),
+    "step": lambda o: lr_scheduler.StepLR(o, 3, 0.5),
+    "onecycle": lambda o: lr_scheduler.OneCycleLR(o, 0.5, total_steps=13, cycle_momentum=False),
+    "lambda": lambda o: lr_scheduler.LambdaLR(o, lambda t: 1 / (1 + t)),
+    "chained": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.LinearLR(o, 0.1, total_iters=4), lr_scheduler.CosineAnnealingLR(o, 8)], [4]
+    ),
+}
+
+
+def forward(imp, dataset, model):
+    draw = imp.draw()
+    losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+    return imp.loss(losses, z, draw)
+
+
+def train(task, optimizer_name, scheduler_name, attach, steps=12):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = OPTIMIZERS[optimizer_name](model.parameters(), 0.1)
+    if attach:
+        imp.attach(optimizer)
+    applied = []
+    optimizer.register_step_pre_hook(lambda o, *_: applied.append(float(o.param_groups[0]["lr"])))
+    scheduler = SCHEDULERS[scheduler_name](optimizer)
+    rates, factors = [], []
+    for _ in range(steps):
+        rates.append(float(optimizer.param_groups[0]["lr"]))
+        optimizer.zero_grad()
+        forward(imp, dataset, model).backward()
+        optimizer.step()
+        factors.append(imp.diagnostics.lr_scale)
+        scheduler.step()
+    return rates, applied, factors
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "fused"])
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_schedules_are_unchanged_by_the_factor(task, optimizer, scheduler):
+    plain, _, _ = train(task, optimizer, scheduler, attach=False)
+    rates, applied, factors = train(task, optimizer, scheduler, attach=True)
+    assert rates == pytest.approx(plain, rel=1e-6)
+    assert applied == pytest.approx([r * f for r, f in zip(rates, factors, strict=True)], rel=1e-5)
+    assert any(abs(f - 1) > 0.05 for f in factors)
+
+
+def test_rule_follows_the_optimizer(task):
+    parameters = list(task[1].parameters())
+    for name, rule in [("sgd", "linear"), ("adam", "sqrt"), ("adamw", "sqrt"), ("fused", "linear")]:
+        assert emais.EMAIS(96, 16).attach(OPTIMIZERS[name](parameters, 0.1)).rule == rule
+
+    class Mine(torch.optim.Optimizer):
+        pass
+
+    with pytest.raises(EmaisError, match="Mine: pass rule= one of linear, sqrt, gain, none"):
+        emais.EMAIS(96, 16).attach(Mine(parameters, {}))
+    with pytest.raises(EmaisError, match="got 'cubic'"):
+        emais.EMAIS(96, 16).attach(OPTIMIZERS["sgd"](parameters, 0.1), rule="cubic")
+
+
+def test_a_closure_gets_the_factor_of_its_own_minibatch(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    seen = []
+
+    class Spy(torch.optim.SGD):
+        def step(self, closure=None):
+            loss = closure()
+            seen.append(self.param_groups[0]["lr"])
+            return loss
+
+    optimizer = Spy(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    for use_keyword in (False, True, False):
+
+        def closure():
+            optimizer.zero_grad()
+            loss = forward(imp, dataset, model)
+            loss.backward()
+            return loss
+
+        result = optimizer.step(closure=closure) if use_keyword else optimizer.step(closure)
+        assert result.requires_grad
+        assert seen[-1] == pytest.approx(0.1 * imp.diagnostics.lr_scale)
+        assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_every_group_is_scaled_and_restored(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = torch.optim.SGD([{"params": [model.weight], "lr": 0.1}, {"params": [model.bias], "lr": 0.01}])
+    imp.attach(optimizer, rule="sqrt")
+    seen = []
+    optimizer.register_step_pre_hook(lambda o, *_: seen.append([g["lr"] for g in o.param_groups]))
+    for _ in range(3):
+        forward(imp, dataset, model).backward()
+        optimizer.step()
+    f = imp.diagnostics.lr_scale
+    assert seen[-1] == pytest.approx([0.1 * f, 0.01 * f])
+    assert [g["lr"] for g in optimizer.param_groups] == [0.1, 0.01]
+
+
+def test_a_step_that_raises_does_not_leave_the_factor_behind(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+
+    class Fragile(torch.optim.SGD):
+        fail = False
+
+        def step(self, closure=None):
+            if self.fail:
+                raise RuntimeError("out of luck")
+            return super().step(closure)
+
+    optimizer = Fragile(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    forward(imp, dataset, model).backward()
+    optimizer.fail = True
+    with pytest.raises(RuntimeError, match="out of luck"):
+        optimizer.step()
+    optimizer.fail = False
+    forward(imp, dataset, model).backward()
+    optimizer.step()
+    assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_attach_once_and_detach(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = imp.attach(optimizer)
+    with pytest.raises(EmaisError, match="attached already"):
+        imp.attach(optimizer)
+    with pytest.raises(EmaisError, match="share one rule, got 'sqrt' besides 'linear'"):
+        imp.attach(torch.optim.Adam(model.parameters()))
+    handle.remove()
+    rates = []
+    optimizer.register_step_pre_hook(lambda o, *_: rates.append(o.param_groups[0]["lr"]))
+    for _ in range(4):
+        forward(imp, dataset, model).backward()
+        optimizer.step()
+    assert rates == [0.1] * 4
+    imp.attach(optimizer, rule="none")
+
+
+def test_grad_scaler_and_autocast(task):
+    """Half precision on the CPU: the statistics are those of the unscaled loss, in float32."""
+    dataset, model = task
+    imp, plain = emais.EMAIS(96, 16), emais.EMAIS(96, 16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    imp.attach(optimizer)
+    scaler = torch.amp.GradScaler("cpu")
+    for (batch, draw), (_, other) in zip(imp.loader(dataset), plain.loader(dataset), strict=True):
+        losses, z = losses_of(model, batch)
+        plain.observe(losses, z, other)
+        with torch.autocast("cpu", torch.bfloat16):
+            losses, z = losses_of(model, batch)
+        assert z.dtype == torch.bfloat16
+        optimizer.zero_grad()
+        scaler.scale(imp.loss(losses, z, draw)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        torch.testing.assert_close(imp.scores.weights(), plain.scores.weights(), rtol=0.05, atol=0.02)
+    assert imp.diagnostics.nonfinite == 0
+
+
+def test_two_optimizers_share_a_step(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    pair = [torch.optim.SGD([p], lr=0.1) for p in model.parameters()]
+    seen = []
+    for optimizer in pair:
+        imp.attach(optimizer)
+        optimizer.register_step_pre_hook(lambda o, *_: seen.append(o.param_groups[0]["lr"]))
+    for _ in range(3):
+        forward(imp, dataset, model).backward()
+        for optimizer in pair:
+            optimizer.step()
+        assert seen[-1] == seen[-2] == pytest.approx(0.1 * imp.diagnostics.lr_scale)
+        assert imp.diagnostics.batch_size == 16
+
+
+def test_module_with_batchnorm_and_dropout(task):
+    dataset, _ = task
+    model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
+    imp = emais.EMAIS(96, 16)
+    before = model[1].num_batches_tracked.item()
+    forward(imp, dataset, model).backward()
+    assert model[1].num_batches_tracked.item() == before + 1

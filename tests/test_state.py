@@ -1,0 +1,132 @@
+"""Saving and resuming: to the bit, for every method, and refused by name when it cannot be right."""
+
+import copy
+import io
+
+import pytest
+import torch
+from conftest import losses_of
+
+import emais
+from emais import EmaisError
+
+
+def steps(imp, dataset, model, optimizer, count, workers=0):
+    rows = []
+    for k, (batch, draw) in enumerate(imp.loader(dataset, num_workers=workers), 1):
+        losses, z = losses_of(model, batch)
+        optimizer.zero_grad()
+        imp.loss(losses, z, draw).backward()
+        optimizer.step()
+        rows.append((draw.step, draw.index, draw.r, imp.diagnostics.lr_scale, imp.diagnostics.tr_is))
+        if k == count:
+            break
+    return rows
+
+
+def fresh(method, model, **options):
+    imp = emais.create(method, 96, batch_size=16, num_steps=60, seed=5, **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    imp.attach(optimizer)
+    return imp, optimizer
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("at", [5, 23])
+@pytest.mark.parametrize(
+    ("method", "options"), [*((m, {}) for m in emais.METHODS), ("emais", {"smoothing": 0.9, "kappa": 0.3})]
+)
+def test_resume_is_exact(task, method, options, at, workers):
+    dataset, model = task
+    imp, optimizer = fresh(method, model, **options)
+    steps(imp, dataset, model, optimizer, at, workers)
+    file = io.BytesIO()
+    torch.save({"imp": imp.state_dict(), "model": model.state_dict(), "opt": optimizer.state_dict()}, file)
+    drawn = imp._source.step
+    want = steps(imp, dataset, model, optimizer, 30 - at, workers=0)
+
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    other = copy.deepcopy(model)
+    other.load_state_dict(saved["model"])
+    again, optimizer = fresh(method, other, **options)
+    optimizer.load_state_dict(saved["opt"])
+    again.load_state_dict(saved["imp"])
+    got = steps(again, dataset, other, optimizer, 30 - at, workers=0)
+    assert [w[0] for w in want] == list(range(at + 1, 31))
+    assert drawn > at if workers else drawn == at
+    for a, b in zip(want, got, strict=True):
+        assert a[0] == b[0]
+        assert torch.equal(a[1], b[1])
+        assert torch.equal(a[2], b[2])
+        assert a[3:] == b[3:]
+
+
+def test_state_of_a_resident_engine(task):
+    a, b = (emais.EMAIS(96, 16, resident=True, warmup_epochs=0) for _ in range(2))
+    for k in range(9):
+        draw = a.draw()
+        z = torch.randn(16, 2, requires_grad=True)
+        a.loss((z * draw.index[:, None]).sum(1), z, draw)
+        if k == 4:
+            b.load_state_dict(a.state_dict())
+        if k > 4:
+            other = b.draw()
+            assert torch.equal(draw.index, other.index)
+            assert torch.equal(draw.r, other.r)
+            b.loss((z * other.index[:, None]).sum(1), z, other)
+    assert a.step == b.step == 9
+
+
+def state_with(**changes):
+    def change(state):
+        for path, value in changes.items():
+            *parents, last = path.split("__")
+            place = state
+            for p in parents:
+                place = place[p]
+            if value is KeyError:
+                del place[last]
+            else:
+                place[last] = value
+        return state
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: None, "state must be a dict made by state_dict.*got NoneType"),
+        (state_with(version=99), "version is 99 in the state but 1"),
+        (state_with(method="rais"), "method is 'rais' in the state but 'emais'"),
+        (state_with(settings__num_samples=7), "settings.num_samples is 7 in the state but 96"),
+        (state_with(settings__batch_size=7), "settings.batch_size is 7 in the state but 16"),
+        (state_with(settings__tau=5.0), "settings.tau is 5.0 in the state but 'linear'"),
+        (state_with(state__mean=KeyError), r"state does not fit.*missing keys \['mean'\]"),
+        (state_with(state__extra=1), r"unexpected keys \['extra'\]"),
+        (state_with(more=1), r"unexpected keys \['more'\]"),
+        (state_with(state__mean=torch.zeros(95)), r"state.mean must be torch.float32 of shape \(96,\), got .*\(95,\)"),
+        (state_with(state__mean=torch.zeros(96).double()), "state.mean must be torch.float32.*got torch.float64"),
+        (state_with(state__mean=[0.0] * 96), "state.mean must be .* got list"),
+        (state_with(step=-1), "step must be .* got -1"),
+        (state_with(step=1.5), "step must be .* got 1.5"),
+        (state_with(ahead__index=torch.zeros(1, 5, dtype=torch.int64)), r"ahead.index must be .* got .*\(1, 5\)"),
+    ],
+)
+def test_wrong_states_are_refused_by_name(change, message):
+    imp = emais.EMAIS(96, 16)
+    before = imp.state_dict()
+    with pytest.raises(EmaisError, match=message):
+        imp.load_state_dict(change(emais.EMAIS(96, 16).state_dict()))
+    after = imp.state_dict()
+    assert all(torch.equal(before["state"][k], after["state"][k]) for k in before["state"])
+
+
+def test_more_steps_than_saved_for_is_fine(task):
+    dataset, model = task
+    imp, optimizer = fresh("emais", model)
+    steps(imp, dataset, model, optimizer, 5)
+    longer = emais.EMAIS(96, 16, num_steps=100, seed=5)
+    longer.load_state_dict(imp.state_dict())
+    assert len(longer.loader(dataset)) == 95
