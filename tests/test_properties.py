@@ -87,7 +87,7 @@ def test_sampler_after_any_updates(M, N, updates, resident):
         last = {i % M: w for i, w in rows}  # one weight a sample
         s.update(torch.tensor(list(last)), torch.tensor(list(last.values())))
     p = s.probabilities()
-    index, r = s.draw(Uniforms(0, 2, N)(1))
+    index, r = s.draw(Uniforms(0, 3, N)(1))
     assert index.min() >= 0
     assert index.max() < M
     assert p.max() * N <= kappa * (1 + 1e-6)

@@ -18,7 +18,7 @@ def make(M, N, kappa=1.0, resident=False):
 
 
 def drawn_frequencies(s, N, steps, seed=0):
-    u, counts = Uniforms(seed, 2, N), np.zeros(s.num_samples)
+    u, counts = Uniforms(seed, 3, N), np.zeros(s.num_samples)
     for step in range(1, steps + 1):
         np.add.at(counts, s.draw(u(step))[0].numpy(), 1)
     return counts
@@ -46,7 +46,7 @@ def test_every_r_is_that_of_the_distribution(M, N, kappa, spread, resident):
     w = spread ** (torch.rand(M) - 0.5)
     s.update(torch.arange(M), w)
     p = F.adjusted_probabilities(w.clamp(WEIGHT_MIN, WEIGHT_MAX), N, kappa).double()
-    u = Uniforms(0, 2, N)
+    u = Uniforms(0, 3, N)
     for step in range(1, 40):
         index, r = s.draw(u(step))
         torch.testing.assert_close(r.double() * p[index] * M, torch.ones(N, dtype=torch.float64), rtol=0, atol=1e-6)
@@ -73,13 +73,13 @@ def test_sums_do_not_drift(resident):
         w[:3] *= 1e12
         s.update(index, w)
         s.update(index[:3], w[3:6])
-    s.draw(Uniforms(0, 2, N)(1))
+    s.draw(Uniforms(0, 3, N)(1))
     fresh = make(M, N, resident=resident)
     fresh.fill(s.weights)
-    fresh.draw(Uniforms(0, 2, N)(1))
-    torch.testing.assert_close(s._sums, fresh._sums, rtol=1e-12, atol=0)
-    assert torch.equal(s._top, fresh._top)
-    for a, b in zip(s.draw(Uniforms(0, 2, N)(2)), fresh.draw(Uniforms(0, 2, N)(2)), strict=True):
+    fresh.draw(Uniforms(0, 3, N)(1))
+    torch.testing.assert_close(s._sums[0], fresh._sums[0], rtol=1e-12, atol=0)
+    assert torch.equal(s._tops[0], fresh._tops[0])
+    for a, b in zip(s.draw(Uniforms(0, 3, N)(2)), fresh.draw(Uniforms(0, 3, N)(2)), strict=True):
         assert torch.equal(a, b)
 
 
@@ -88,7 +88,7 @@ def test_host_and_resident_paths_draw_the_same():
     a, b = make(777, 32), make(777, 32, resident=True)
     a.fill(w)
     b.fill(w)
-    u = Uniforms(3, 2, 32)
+    u = Uniforms(3, 3, 32)
     for step in range(1, 30):
         (i, r), (j, q) = a.draw(u(step)), b.draw(u(step))
         assert torch.equal(i, j)
@@ -101,7 +101,7 @@ def test_weights_are_kept_positive_and_finite(resident):
     s.update(torch.arange(4), torch.tensor([0.0, float("inf"), 1e-45, 3e38]))
     assert s.weights.min() == WEIGHT_MIN
     assert s.weights.max() == WEIGHT_MAX
-    _, r = s.draw(Uniforms(0, 2, 2)(1))
+    _, r = s.draw(Uniforms(0, 3, 2)(1))
     assert r.isfinite().all()
 
 
@@ -121,7 +121,7 @@ def test_all_of_a_large_data_set_can_be_drawn(resident):
     p = 1e18 / (4e18 + M - 4)
     seen = set()
     for step in range(1, 20):
-        index, r = s.draw(Uniforms(0, 2, N)(step))
+        index, r = s.draw(Uniforms(0, 3, N)(step))
         seen |= set(index.tolist())
         torch.testing.assert_close(r, torch.full((N,), 1 / (M * p)))
     assert seen == set(chosen.tolist())
@@ -153,3 +153,29 @@ def test_scan_covers_each_epoch_once(M, N):
         assert not torch.equal(stream[:M], stream[M : 2 * M])
     assert torch.equal(Scan(M, N, seed=1)(2), scan(2))
     assert torch.equal(Scan(M, N, seed=1).table(4)[2].long(), scan(3))
+
+
+@BOTH
+def test_a_deeper_tree_is_the_same_distribution(resident, monkeypatch):
+    """Two tiers of nodes, which otherwise begin past a million samples, against one."""
+    M, N = 5000, 64
+    w = 1e3 ** torch.rand(M)
+    shallow = make(M, N, resident=resident)
+    monkeypatch.setattr("emais.sampling._DEEP", 1)
+    deep = make(M, N, resident=resident)
+    assert (shallow.tiers, deep.tiers) == (1, 2)
+    g = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        index = torch.randperm(M, generator=g)[:N]
+        deep.update(index, w[index])
+        shallow.update(index, w[index])
+    assert torch.equal(deep.probabilities(), shallow.probabilities())
+    for a, b in zip(deep._sums[0].unbind(), shallow._sums[0].unbind(), strict=True):
+        torch.testing.assert_close(a.sum(), b.sum(), rtol=1e-12, atol=0)
+        torch.testing.assert_close(deep._sums[1].sum(1)[0], deep._sums[0].sum(1)[0], rtol=1e-12, atol=0)
+    p = deep.probabilities()
+    u = Uniforms(0, 3, N)
+    for step in range(1, 20):
+        index, r = deep.draw(u(step))
+        torch.testing.assert_close(r.double() * p[index] * M, torch.ones(N).double(), rtol=0, atol=1e-6)
+    assert_fits(drawn_frequencies(deep, N, 4000), p)

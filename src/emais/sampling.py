@@ -7,6 +7,7 @@ import math
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from .errors import positive_float, positive_int
 from .functional import BOUND_SLACK, adjusted_probabilities, check_flattening
@@ -15,6 +16,7 @@ from .rng import mix
 WEIGHT_MIN, WEIGHT_MAX = 2.0**-63, 2.0**63  # w is kept in this range: positive, and p never degenerates
 _FLAT = 2.0**-30  # w ** _FLAT rounds to 1 over the whole range (and a padding 0 stays 0): the uniform level
 _MIN_WIDTH = 32
+_DEEP = 5_000  # samples per two draws from which a second tier of nodes pays
 
 
 def num_levels(num_samples: int, batch_size: int, kappa: float) -> int:
@@ -35,13 +37,14 @@ def num_levels(num_samples: int, batch_size: int, kappa: float) -> int:
 class ExactSampler:
     """Draws N samples with replacement from ComputeAdjustedProbabilities(w), while w changes N entries a step.
 
-    The weights lie in rows of about sqrt(M/2N). Each row keeps, in float64, its sum of w^e for e = 1, 1/2, 1/4, ...
-    and its maximum; an update recomputes the touched rows from their entries, so the sums have no drift; a draw
-    picks a row, then an entry of it. Both cost O(sqrt(M N)) where recomputing p costs O(M).
+    The weights are the leaves of a shallow tree. A node keeps, in float64, the sum of w^e over its leaves for
+    e = 1, 1/2, 1/4, ..., and their maximum. An update recomputes the touched nodes from their children, so the sums
+    have no drift; a draw walks down from the top. Two or three tiers cost O((M/N)^(1/3) N) where recomputing p
+    costs O(M).
 
     On the CPU only the exponents in use are kept, and small arrays are handled in numpy, whose calls cost less.
-    Elsewhere all exponents that can be needed are kept and one is chosen without a host sync, so that a step can
-    be captured in a CUDA graph.
+    A `resident` sampler (the default on other devices) keeps all exponents that can be needed and chooses one
+    without a host sync, so that a step can be captured in a CUDA graph.
 
     >>> s = ExactSampler(4, batch_size=2)
     >>> s.update(torch.tensor([0]), torch.tensor([3.0]))
@@ -64,10 +67,12 @@ class ExactSampler:
         self.batch_size = positive_int("batch_size", batch_size)
         self.kappa = positive_float("kappa", kappa)
         check_flattening(num_samples, batch_size, kappa)
-        self.width = max(_MIN_WIDTH, math.isqrt(num_samples // (2 * batch_size)))
+        per_draw = num_samples / (2 * batch_size)
+        self.tiers = 1 if per_draw < _DEEP else 2
+        self.width = max(_MIN_WIDTH, round(per_draw ** (1 / (self.tiers + 1))))
         self._table = torch.zeros(-(-num_samples // self.width), self.width, device=device)
-        self._exponents = [2.0**-k for k in range(num_levels(num_samples, batch_size, kappa))] + [_FLAT]
         self._on_host = self._table.is_cpu if resident is None else not resident
+        self._exponents = [2.0**-k for k in range(num_levels(num_samples, batch_size, kappa))] + [_FLAT]
         self._kept = 1 if self._on_host else len(self._exponents)
         self._starts = np.arange(batch_size) * self.width
         if not self._on_host:
@@ -88,30 +93,38 @@ class ExactSampler:
         self._recompute()
 
     def _recompute(self) -> None:
-        self._top = self._table.amax(1)
-        self._sums = self._level_sums(self._table.clone() if self._kept > 1 else self._table)
-        if self._on_host:
-            self._views = self._table.view(-1).numpy(), self._top.numpy(), self._sums.numpy()
+        sums = self._level_sums(self._table.clone() if self._kept > 1 else self._table)
+        self._sums, self._tops = [sums], [self._table.amax(1)]  # by tier, from the leaves upwards
+        for _ in range(1, self.tiers):
+            short = -self._tops[-1].numel() % self.width
+            self._sums[-1], self._tops[-1] = pad(self._sums[-1], (0, short)), pad(self._tops[-1], (0, short))
+            self._sums.append(self._sums[-1].unflatten(1, (-1, self.width)).sum(2))
+            self._tops.append(self._tops[-1].view(-1, self.width).amax(1))
 
     def update(self, index: Tensor, weights: Tensor) -> None:
-        """Set w[index] = weights, of a repeated index the first (on a GPU: they must agree). O(sqrt(M N))."""
+        """Set w[index] = weights, of a repeated index the first (if resident they must agree)."""
         if self._on_host:
             self.update_host(index.numpy()[::-1], weights.numpy()[::-1])
-            return
-        self._table.view(-1).index_copy_(0, index, weights.clamp(WEIGHT_MIN, WEIGHT_MAX))
-        rows = index.div(self.width, rounding_mode="floor")
-        block = self._table.index_select(0, rows)
-        self._top.index_copy_(0, rows, block.amax(1))
-        self._sums.index_copy_(1, rows, self._level_sums(block))
+        else:
+            self._table.view(-1).index_copy_(0, index, weights.clamp(WEIGHT_MIN, WEIGHT_MAX))
+            self._climb(index.div(self.width, rounding_mode="floor"))
 
     def update_host(self, index: np.ndarray, weights: np.ndarray) -> None:
         """`update` on the CPU; of a repeated index the last weight stays."""
-        flat, top, sums = self._views
-        flat[index] = np.minimum(np.maximum(weights, WEIGHT_MIN), WEIGHT_MAX)
-        rows = index // self.width
-        block = self._table.index_select(0, torch.from_numpy(rows))
-        top[rows] = block.amax(1).numpy()
-        sums[:, rows] = self._level_sums(block).numpy()
+        self._table.view(-1).numpy()[index] = np.minimum(np.maximum(weights, WEIGHT_MIN), WEIGHT_MAX)
+        self._climb(torch.from_numpy(index // self.width))
+
+    def _climb(self, nodes: Tensor) -> None:
+        """Recompute these nodes above the leaves, and all above them."""
+        block = self._table.index_select(0, nodes)
+        tops, sums = block.amax(1), self._level_sums(block)
+        for tier in range(self.tiers):
+            if tier:
+                nodes = nodes.div(self.width, rounding_mode="floor")
+                tops = self._tops[tier - 1].view(-1, self.width).index_select(0, nodes).amax(1)
+                sums = self._sums[tier - 1].unflatten(1, (-1, self.width)).index_select(1, nodes).sum(2)
+            self._tops[tier].index_copy_(0, nodes, tops)
+            self._sums[tier].index_copy_(1, nodes, sums)
 
     def _level_sums(self, block: Tensor) -> Tensor:
         """Row sums of block^e for every exponent kept, (levels, rows) float64; may overwrite block."""
@@ -132,7 +145,7 @@ class ExactSampler:
         return block
 
     def draw(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Indices (N,) int64 and their r = 1/(M p) (N,) float32, from uniforms u (2, N) float64 in [0, 1).
+        """Indices (N,) int64 and their r = 1/(M p) (N,) float32, from uniforms u (3, N) float64 in [0, 1).
 
         Paper: alg:train_emais
         """
@@ -145,48 +158,63 @@ class ExactSampler:
         """`draw` on the CPU, in numpy."""
         level, ends = self._choose_level()
         total = ends[-1]
-        row = ends.searchsorted(u[0] * total, side="right")
-        block = self._raise(self._table.index_select(0, torch.from_numpy(row)), level)
-        inner = block.cumsum(1, dtype=torch.float64)
-        target = (u[1] * inner.numpy()[:, -1])[:, None]
-        col = torch.searchsorted(inner, torch.from_numpy(target), right=True).numpy()[:, 0]
+        node = ends.searchsorted(u[0] * total, side="right")
+        for tier in reversed(range(self.tiers - 1)):
+            block = self._sums[tier][level].view(-1, self.width).index_select(0, torch.from_numpy(node))
+            node = node * self.width + self._pick_host(block, u[tier + 1])
+        block = self._raise(self._table.index_select(0, torch.from_numpy(node)), level)
+        col = self._pick_host(block, u[-1])
         value = block.view(-1).numpy()[self._starts + col]
         scale = total / self.num_samples
-        return row * self.width + col, (scale / value.astype(np.float64)).astype(np.float32)
+        return node * self.width + col, (scale / value.astype(np.float64)).astype(np.float32)
+
+    def _pick_host(self, block: Tensor, u: np.ndarray) -> np.ndarray:
+        """A column for each row of block (N, width), with probability proportional to its entry."""
+        inner = block.cumsum(1, dtype=torch.float64)
+        target = (u * inner.numpy()[:, -1])[:, None]
+        return torch.searchsorted(inner, torch.from_numpy(target), right=True).numpy()[:, 0]
 
     def _choose_level(self) -> tuple[int, np.ndarray]:
-        """The smallest exponent that meets max(p) N <= kappa, and the running sums of its rows."""
-        peak = self._top.max().item()
+        """The smallest exponent that meets max(p) N <= kappa, and the running sums of the top tier."""
+        peak = self._tops[-1].max().item()
         for level, exponent in enumerate(self._exponents):
             if level == self._kept:
                 self._kept += 1
                 self._recompute()  # O(M), once for each exponent that is ever needed
-            ends = self._sums[level].cumsum(0).numpy()
+            ends = self._sums[-1][level].cumsum(0).numpy()
             if peak**exponent * self.batch_size <= self.kappa * ends[-1] * BOUND_SLACK:
                 break
         return level, ends
 
     def _draw_device(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        peaks = self._top.max().pow(self._e)
-        fits = peaks <= self._bound * self._sums.sum(1)
+        peaks = self._tops[-1].max().pow(self._e)
+        fits = peaks <= self._bound * self._sums[-1].sum(1)
         level = fits.to(torch.uint8).argmax(keepdim=True)
-        ends = self._sums.index_select(0, level).view(-1).cumsum(0)
+        ends = self._sums[-1].index_select(0, level).view(-1).cumsum(0)
         total = ends[-1:]
-        row = torch.searchsorted(ends, u[0] * total, right=True)
-        block = self._table.index_select(0, row).pow_(self._e.index_select(0, level))
-        inner = block.cumsum(1, dtype=torch.float64)
-        col = torch.searchsorted(inner, u[1].unsqueeze(1) * inner[:, -1:], right=True)
+        node = torch.searchsorted(ends, u[0] * total, right=True)
+        for tier in reversed(range(self.tiers - 1)):
+            rows = self._sums[tier].view(-1, self.width)
+            block = rows.index_select(0, node + level * (len(rows) // len(self._exponents)))
+            node = node * self.width + _pick(block, u[tier + 1]).squeeze(1)
+        block = self._table.index_select(0, node).pow_(self._e.index_select(0, level))
+        col = _pick(block, u[-1])
         r = total / self.num_samples / block.gather(1, col).squeeze(1)
-        return row.mul_(self.width).add_(col.squeeze(1)), r.float()
+        return node * self.width + col.squeeze(1), r.float()
 
     def probabilities(self) -> Tensor:
         """The distribution that `draw` samples from now, (M,) float64: O(M), for analysis."""
-        w = self.weights.double()
-        return adjusted_probabilities(w, self.batch_size, self.kappa)
+        return adjusted_probabilities(self.weights.double(), self.batch_size, self.kappa)
 
     def nbytes(self) -> int:
         """Bytes of all state."""
-        return sum(t.numel() * t.element_size() for t in (self._table, self._top, self._sums))
+        return sum(t.numel() * t.element_size() for t in (self._table, *self._tops, *self._sums))
+
+
+def _pick(block: Tensor, u: Tensor) -> Tensor:
+    """A column (N, 1) for each row of block (N, width), with probability proportional to its entry."""
+    inner = block.cumsum(1, dtype=torch.float64)
+    return torch.searchsorted(inner, u.unsqueeze(1) * inner[:, -1:], right=True)
 
 
 class Scan:

@@ -117,7 +117,7 @@ class EMAScores:
         self.mean.index_copy_(0, index, mean)
         self.var.index_copy_(0, index, var)
         self.last_step.index_copy_(0, index, last)
-        return torch.where(last > 0, mean + var.sqrt(), self.unseen)
+        return torch.where(last > 0, mean + _root(var), self.unseen)
 
     def _first_usable(self, index: Tensor, usable: Tensor) -> Tensor:
         """For each position, the first position of the same sample with a usable norm (else its first position).
@@ -138,9 +138,7 @@ class EMAScores:
         """
         state = (self.mean, self.var, self.last_step)
         mean, var, last = state if index is None else (x.index_select(0, index) for x in state)
-        # numpy's square root on the CPU, as in update_host: torch's can differ in the last bit there
-        root = torch.from_numpy(np.sqrt(var.numpy())) if var.is_cpu else var.sqrt()
-        return torch.where(last > 0, mean + root, self.unseen)
+        return torch.where(last > 0, mean + _root(var), self.unseen)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The three state tensors, copied to the CPU."""
@@ -151,3 +149,8 @@ class EMAScores:
         for name, value in state.items():
             getattr(self, name).copy_(value)
         self._latest = int(self.last_step.max())
+
+
+def _root(var: Tensor) -> Tensor:
+    """Square root; on the CPU numpy's, as in `update_host`: torch's can differ from it in the last bit."""
+    return torch.from_numpy(np.sqrt(var.numpy())) if var.is_cpu else var.sqrt()

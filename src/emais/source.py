@@ -41,7 +41,7 @@ class HostSource:
         self.sampler: ExactSampler | None = None
         self.step, self.ready = 0, False
         self._scan = Scan(num_samples, batch_size, seed)
-        self._uniforms = Uniforms(seed, 2, batch_size)
+        self._uniforms = Uniforms(seed, 3, batch_size)
         self._ones = np.ones(batch_size, dtype=np.float32)
 
     def prepare(self) -> None:
@@ -87,7 +87,7 @@ class DeviceSource:
         if steps is None:
             raise EmaisError(f"epochs on {device} need num_steps: their order is laid out there beforehand")
         self._order = Scan(num_samples, batch_size, seed).table(steps).to(device) if steps else None
-        self._uniforms = Uniforms(seed, 2, batch_size, device)
+        self._uniforms = Uniforms(seed, 3, batch_size, device)
         self._index = torch.empty(batch_size, dtype=torch.int64, device=device)
         self._r = torch.ones(batch_size, device=device)
 

@@ -53,6 +53,7 @@ class Axis:
     log: bool = False
 
     def __call__(self, value: float) -> float:
+        """The pixel of a value."""
         low, high = self.low, self.high
         if self.log:
             value, low, high = math.log10(max(value, low)), math.log10(low), math.log10(high)
@@ -100,16 +101,15 @@ def number(value: float) -> str:
     return f"{value:.12g}".replace("-", "\u2212")
 
 
-def precise(value: float) -> str:
-    """A value in the readout, with about three significant digits.
+def precise(value: float, spread: float = math.nan) -> str:
+    """A value in the legend, with about three significant digits, and its spread to the same place.
 
-    >>> precise(0.0031416), precise(91.25), precise(0.0)
-    ('0.00314', '91.2', '0.00')
+    >>> precise(0.0031416), precise(91.25, 3.1), precise(0.0)
+    ('0.00314', '91.2 ± 3.1', '0.00')
     """
-    if not math.isfinite(value):
-        return "\u2013"
     places = 2 if value == 0 else min(6, max(0, 2 - math.floor(math.log10(abs(value)))))
-    return f"{value:.{places}f}".replace("-", "\u2212")
+    text = f"{value:.{places}f}".replace("-", "\u2212")
+    return f"{text} ± {spread:.{places}f}" if math.isfinite(spread) else text
 
 
 def y_axis(chart: Chart) -> Axis:
@@ -132,26 +132,26 @@ def x_axis(chart: Chart) -> Axis:
     return Axis(0.0, max((x for series in chart.series for x in series.x), default=1.0) or 1.0, LEFT, RIGHT)
 
 
+def text(x: float, y: float, words: str, anchor: str, kind: str = "label", turn: str = "") -> str:
+    """A piece of text whose start, middle or end lies at (x, y)."""
+    turned = f' transform="rotate({turn} {x} {y})"' if turn else ""
+    return f'<text class="{kind}" x="{x}" y="{y}" text-anchor="{anchor}"{turned}>{escape(words)}</text>'
+
+
 def scale_marks(chart: Chart, x: Axis, y: Axis) -> list[str]:
     """Grid, tick labels, axis labels and reference lines."""
-    marks = []
+    marks = [f'<path class="rule" d="M{LEFT} {BOTTOM}H{RIGHT}"/>']
     for value in y.ticks():
         marks.append(f'<path class="grid" d="M{LEFT} {y(value)}H{RIGHT}"/>')
-        marks.append(
-            f'<text class="tick" x="{LEFT - 8}" y="{y(value)}" dy=".35em" text-anchor="end">{number(value)}</text>'
-        )
+        marks.append(text(LEFT - 8, y(value) + 4, number(value), "end", "tick"))
     for value in x.ticks():
         marks.append(f'<path class="rule" d="M{x(value)} {BOTTOM}v4"/>')
-        marks.append(f'<text class="tick" x="{x(value)}" y="{BOTTOM + 19}" text-anchor="middle">{number(value)}</text>')
-    marks.append(f'<path class="rule" d="M{LEFT} {BOTTOM}H{RIGHT}"/>')
-    middle = (TOP + BOTTOM) / 2
-    marks.append(f'<text x="{(LEFT + RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(chart.x_label)}</text>')
-    marks.append(
-        f'<text transform="translate(15 {middle})rotate(-90)" text-anchor="middle">{escape(chart.y_label)}</text>'
-    )
+        marks.append(text(x(value), BOTTOM + 19, number(value), "middle", "tick"))
     for value, label in chart.references:
         marks.append(f'<path class="reference" d="M{LEFT} {y(value)}H{RIGHT}"/>')
-        marks.append(f'<text class="note" x="{RIGHT}" y="{y(value) - 5}" text-anchor="end">{escape(label)}</text>')
+        marks.append(text(RIGHT, y(value) - 6, label, "end", "note"))
+    marks.append(text((LEFT + RIGHT) / 2, HEIGHT - 8, chart.x_label, "middle"))
+    marks.append(text(15, (TOP + BOTTOM) / 2, chart.y_label, "middle", turn="-90"))
     return marks
 
 
@@ -193,7 +193,7 @@ def figure(chart: Chart) -> str:
     hover, legend = [], []
     for k, series in enumerate(chart.series):
         points = series.points(chart.log_y)
-        texts = [precise(m) + (f" ± {precise(s)}" if math.isfinite(s) else "") for _, m, s in points]
+        texts = [precise(m, s) for _, m, s in points]
         at = [[x(a), y(m)] for a, m, _ in points]
         hover.append({"x": [a for a, _, _ in points], "at": at, "text": texts})
         last = texts[-1] if texts else "\u2013"

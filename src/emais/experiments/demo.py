@@ -133,7 +133,7 @@ def train_all(data: Data, setting: Setting, seeds: int, steps: int) -> list[Run]
 
 def summary(runs: Sequence[Run]) -> list[tuple[str, ...]]:
     """The table's texts, one row a method."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     base = [run.ms_per_step for run in runs if run.method == METHODS[0]]
     for method in METHODS:
         own = [run for run in runs if run.method == method]
@@ -190,13 +190,14 @@ def verdict(scan: Sequence[float], ours: Sequence[float]) -> str:
 def describe(data: Data, setting: Setting, seeds: int, steps: int) -> str:
     """What was run, on what, in a paragraph."""
     which = f"seeds 0 to {seeds - 1}" if seeds > 1 else "seed 0"
+    workers = torch.get_num_threads()
     return (
         f"{setting.model_name} was trained on {setting.data} ({len(data.x_train)} images to train on, "
-        f"{len(data.x_test)} to test on) for T = {steps} steps of N = {setting.batch_size} images, by SGD with momentum "
-        f"0.9 and weight decay {setting.weight_decay:g}. The learning rate starts at {setting.lr:g} and falls to 0 along a "
-        f"cosine. {setting.note} Both methods ran with {which}, from the same initial weights for the same seed. "
-        f"Hardware: {processor()}, {torch.get_num_threads()} thread(s). Versions: emais {emais.__version__}, "
-        f"torch {torch.__version__}, Python {platform.python_version()}."
+        f"{len(data.x_test)} to test on) for T = {steps} steps of N = {setting.batch_size} images, by SGD with "
+        f"momentum 0.9 and weight decay {setting.weight_decay:g}. The learning rate starts at {setting.lr:g} and falls "
+        f"to 0 along a cosine. {setting.note} Both methods ran with {which}, from the same initial weights for the "
+        f"same seed. Hardware: {processor()}, {workers} thread{'s' if workers > 1 else ''}. Versions: "
+        f"emais {emais.__version__}, torch {torch.__version__}, Python {platform.python_version()}."
     )
 
 

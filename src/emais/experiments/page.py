@@ -11,28 +11,32 @@ from .training import Run, mean_sd
 LABELS = {"sgd-scan": "SGD-Scan", "sgd-uni": "SGD-Uni", "emais": "EMAIS"}
 HEADINGS = (
     ("Method", ""),
-    ("Test error", "%, lower is better"),
+    ("Test error, %", "lower is better"),
     ("<i>N</i><sub>ems</sub>", "effective minibatch size"),
     ("<i>S</i>(<i>W</i>)", "0 optimal, 1 uniform"),
-    ("Step time", "times SGD-Scan’s"),
+    ("Step time", "SGD-Scan = 1"),
 )
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fdfcf9; --ink: #23262b; --soft: #646a73; --rule: #b9bcc1; --grid: #e8e6e0;
-  --c0: #3d6fa5; --c1: #c2552d; --c2: #4f8a5b; --c3: #8a63a6; --c4: #a8842c; --c5: #3f8f97; --c6: #b05379; --c7: #6f6f6f; }
+  --c0: #3d6fa5; --c1: #c2552d; --c2: #4f8a5b; --c3: #8a63a6; --c4: #a8842c; --c5: #3f8f97; --c6: #b05379;
+  --c7: #6f6f6f; }
 @media (prefers-color-scheme: dark) { :root { --paper: #16181c; --ink: #e4e2dc; --soft: #9da3ac; --rule: #565b63;
   --grid: #292c32; --c0: #79a9dd; --c1: #ee8a5f; --c2: #83c092; --c3: #bd9bd8; --c4: #d9b65f; --c5: #74c4cc;
   --c6: #e28bad; --c7: #a5a5a5; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 17px/1.6 Charter, "Bitstream Charter",
-  "Iowan Old Style", "Source Serif 4", Cambria, Georgia, serif; text-size-adjust: 100%; -webkit-text-size-adjust: 100%; }
+  "Iowan Old Style", "Source Serif 4", Cambria, Georgia, serif; -webkit-text-size-adjust: 100%;
+  text-size-adjust: 100%; }
 main { max-width: 68rem; margin: 0 auto; padding: 4rem 1.5rem 3rem; }
 .text { max-width: 42rem; }
-h1 { font-size: 2rem; line-height: 1.2; font-weight: 600; letter-spacing: -.01em; margin: 0 0 1.2rem; }
+h1 { font-size: 2rem; line-height: 1.2; font-weight: 600; letter-spacing: -.01em; margin: 0 0 1.2rem;
+  text-wrap: balance; }
 h2 { font-size: 1.25rem; font-weight: 600; margin: 3rem 0 .5rem; }
 p { margin: 0 0 1rem; }
 .verdict { border-left: 3px solid var(--c1); padding-left: 1rem; margin: 2rem 0 0; font-size: 1.1rem; }
-.scroll { overflow-x: auto; margin: 2rem 0 0; }
+.scroll { overflow-x: auto; margin: 2rem 0 1rem; }
+sub { line-height: 0; font-size: .75em; }
 table { border-collapse: collapse; border-top: 2px solid var(--ink); border-bottom: 2px solid var(--ink);
   font-variant-numeric: lining-nums tabular-nums; }
 th, td { padding: .45rem 0 .45rem 2.2rem; text-align: right; white-space: nowrap; vertical-align: top; }
@@ -42,13 +46,13 @@ th small { display: block; font-weight: 400; color: var(--soft); font-size: .78e
 tbody th { font-weight: 400; }
 .soft, footer { color: var(--soft); font-size: .92rem; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 2.4rem 2.6rem;
-  margin-top: 1.8rem; }
+  margin-top: 1.8rem; align-items: end; }
 figure { margin: 0; min-width: 0; font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
 h3 { font-size: .95rem; font-weight: 600; margin: 0; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 0 1.1rem; margin: .1rem 0 .3rem; padding: 0;
   font-size: .8rem; font-variant-numeric: tabular-nums; color: var(--soft); }
-.legend i { display: inline-block; width: 1.1em; height: 3px; border-radius: 2px; background: var(--c); vertical-align: .25em;
-  margin-right: .4em; }
+.legend i { display: inline-block; width: 1.1em; height: 3px; border-radius: 2px; background: var(--c);
+  vertical-align: .25em; margin-right: .4em; }
 .legend output { color: var(--ink); }
 .legend .where { margin-left: auto; }
 .legend b { display: inline-block; min-width: 2.6em; text-align: right; font-weight: 400; color: var(--ink); }
@@ -67,7 +71,8 @@ path { fill: none; }
 footer { border-top: 1px solid var(--grid); margin-top: 3.5rem; padding-top: 1rem; }
 code { font: .88em ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 @media (max-width: 40rem) { body { font-size: 16px; } main { padding: 2rem 1rem; } h1 { font-size: 1.6rem; }
-  th, td { padding-left: 1.3rem; } svg text { font-size: 14px; } svg .note { font-size: 13px; } }
+  table { font-size: .85rem; width: 100%; } th, td { padding-left: .5rem; } th small { display: none; }
+  .legend { font-size: .75rem; gap: 0 .8rem; } svg text { font-size: 14px; } svg .note { font-size: 13px; } }
 """
 
 SCRIPT = """
@@ -111,12 +116,12 @@ def charts(runs: Sequence[Run]) -> list[Chart]:
     errors, losses, sizes, scores = (
         curves_over_seeds(runs, quantity) for quantity in ("test_error", "train_loss", "n_ems", "score")
     )
-    step = "training step"
+    limits = ((0.0, "optimal"), (1.0, "uniform"))
     return [
-        Chart("Test error", step, "test error (%)", errors, y_from=0.0),
-        Chart("Training loss", step, "cross entropy (nats, log scale)", losses, log_y=True),
-        Chart("Effective minibatch size", step, "N_ems (samples)", sizes, y_from=0.0),
-        Chart("Efficiency score", step, "S(W) (no unit)", scores, references=((0.0, "optimal"), (1.0, "uniform"))),
+        Chart("Test error", "step", "test error (%)", errors, y_from=0.0),
+        Chart("Training loss", "step", "cross entropy (nats, log scale)", losses, log_y=True),
+        Chart("Effective minibatch size Nₑₘₛ", "step", "Nₑₘₛ (samples)", sizes, y_from=0.0),
+        Chart("Efficiency score S(W)", "step", "S(W) (a ratio)", scores, references=limits),
     ]
 
 
@@ -157,8 +162,8 @@ values of all four at a step; until then the legends show the last.</p>
 </div>
 <footer class="text">
 <p><i>N</i><sub>ems</sub> is the size of a uniform minibatch whose gradient would vary as little as this one’s.
-<i>S</i>(<i>W</i>) places the sampler between the best possible one (0) and uniform sampling (1); above 1 it is worse than
-uniform.</p>
+<i>S</i>(<i>W</i>) places the sampler between the best possible one (0) and uniform sampling (1); above 1 it is worse
+than uniform.</p>
 <p>Make this page again: <code>{escape(command)}</code></p>
 </footer>
 </main>

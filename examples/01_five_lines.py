@@ -1,0 +1,30 @@
+"""A normal PyTorch loop with importance sampling: five lines differ, each marked."""
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import emais
+
+torch.manual_seed(0)
+x = torch.randn(2000, 20)
+y = (x[:, 0] + 0.3 * torch.randn(2000) > 0).long()
+dataset = TensorDataset(x, y)
+model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
+
+imp = emais.EMAIS(num_samples=len(dataset), batch_size=64)  # 1  the engine
+loader = imp.loader(dataset, num_workers=0)  # 2  instead of DataLoader(dataset, batch_size=64, shuffle=True)
+imp.attach(optimizer)  # 3  scales each step's learning rate, then restores it
+
+for epoch in range(10):
+    for (inputs, targets), draw in loader:  # 4  a batch comes with its draw
+        logits = model(inputs)
+        losses = nn.functional.cross_entropy(logits, targets, reduction="none")
+        optimizer.zero_grad()
+        imp.loss(losses, logits, draw).backward()  # 5  instead of losses.mean()
+        optimizer.step()
+    scheduler.step()
+    report = imp.diagnostics
+    print(f"epoch {epoch}: N_ems {report.n_ems:.0f} of {imp.batch_size}, S(W) {report.score:.2f}")

@@ -1,0 +1,32 @@
+"""Every example, and the loop that the README shows, runs as it stands."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_example_runs_and_reports(path, capsys):
+    runpy.run_path(str(path), run_name="__main__")
+    assert "S(W)" in capsys.readouterr().out or path.stem.startswith("02")
+
+
+def test_the_readme_loop_runs():
+    """Its first code block, with a data set and a model of one's own."""
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    x = torch.randn(300, 6)
+    names = {
+        "dataset": torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long()),
+        "model": torch.nn.Linear(6, 2),
+        "torch": torch,
+        "epochs": 2,
+    }
+    names["optimizer"] = torch.optim.SGD(names["model"].parameters(), lr=0.1)
+    names["scheduler"] = torch.optim.lr_scheduler.CosineAnnealingLR(names["optimizer"], 2)
+    exec(block.group(1), names)
+    assert names["imp"].diagnostics.step == 2 * 3
