@@ -40,21 +40,20 @@ def block_time(step: Callable[[], object], steps: int) -> float:
 def side_by_side(
     steps: dict[str, Callable[[], object]], steps_per_block: int, blocks: int
 ) -> dict[str, tuple[float, float]]:
-    """Milliseconds a step and the ratio to the first, each the median over blocks that take turns.
+    """Milliseconds a step and their ratio to the first entry's, from blocks that take turns.
 
-    The order inside a round alternates, so that a drift of the machine's speed favours nobody.
+    Each round times every entry once, in an order that rotates, so a drift of the machine's speed favours nobody.
+    The time is the lower quartile over rounds: what other work on the machine adds is always an addition.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         block_time(step, steps_per_block)
+    names = list(steps)
     for k in range(blocks):
-        for name in list(steps)[:: 1 if k % 2 else -1]:
+        for name in names[k % len(names) :] + names[: k % len(names)]:
             times[name].append(block_time(steps[name], steps_per_block))
-    base = times[next(iter(steps))]
-    return {
-        name: (1e3 * statistics.median(t), statistics.median(a / b for a, b in zip(t, base, strict=True)))
-        for name, t in times.items()
-    }
+    quartile = {name: 1e3 * statistics.quantiles(t, n=4)[0] for name, t in times.items()}
+    return {name: (ms, ms / quartile[names[0]]) for name, ms in quartile.items()}
 
 
 def save(name: str, rows: list[dict[str, object]], folder: Path | None = None) -> Path:

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .errors import EmaisError, UnknownOption, positive_float, positive_int
-from .functional import MAX_SCALE, logit_gradients
+from .functional import MAX_SCALE
+from .gradients import raw_logit_gradients
 from .loading import Draw, Loader, Ticket
 from .lr import StepScaler, check_rule, default_rule
 from .monitor import Diagnostics, Monitor
@@ -151,23 +152,16 @@ class Engine:
 
         Paper: alg:train_emais
         """
-        r = self._observe(losses, logits, draw, grads)
-        loss = torch.dot(r.to(losses.dtype), losses) / len(losses)
-        if self._mailbox.waiting and loss.requires_grad:
-            loss.register_hook(self._mailbox.release)
-        return loss
+        self.observe(losses, logits, draw, grads=grads)
+        share = draw.r / len(losses)
+        return torch.dot(share.to(losses, non_blocking=True), losses)
 
     def observe(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> None:
         """Take the per-sample gradients into the statistics and the variance report, and leave the loss alone."""
-        self._observe(losses, logits, draw, grads)
-
-    def _observe(self, losses: Tensor, logits: Tensor, draw: Draw, grads: Tensor | None) -> Tensor:
         ticket = self._admit(losses, draw)
         g = per_sample(losses, logits, grads)
         ticket.used = True
-        r = draw.r.to(g.device, non_blocking=True)
-        self._mailbox.post(draw.step, ticket, r, g)
-        return r
+        self._mailbox.post(draw.step, ticket, g)
 
     def _admit(self, losses: Tensor, draw: Draw) -> Ticket:
         if not isinstance(draw, Draw):
@@ -204,7 +198,7 @@ class Engine:
         self._drain()
         if index.dim() != 1 or losses.shape != index.shape:
             raise EmaisError(f"losses must be {tuple(index.shape)} as index, got {tuple(losses.shape)}")
-        norms = torch.linalg.vector_norm(per_sample(losses, logits, grads), dim=1)
+        norms = torch.linalg.vector_norm(per_sample(losses, logits, grads).float(), dim=1)
         if self._resident:
             self._learn(self._source.step.clamp(min=1), index.to(self.device), norms.to(self.device))
         else:
@@ -272,7 +266,9 @@ class Engine:
 def per_sample(losses: Tensor, logits: Tensor, grads: Tensor | None) -> Tensor:
     """Gradients as (N, D): the ones given, or autograd's of the losses by the logits."""
     if grads is None:
-        grads = logit_gradients(losses, logits)
+        grads = raw_logit_gradients(losses, logits)
     elif grads.dim() == 0 or len(grads) != len(losses):
         raise EmaisError(f"grads must be (N, ...) with N = {len(losses)}, got {tuple(grads.shape)}")
-    return grads.detach().float().flatten(1) if grads.dim() > 1 else grads.detach().float().unsqueeze(1)
+    if grads.dim() == 2:
+        return grads.detach()
+    return grads.detach().reshape(len(grads), -1)

@@ -26,6 +26,12 @@ def logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
 
     Paper: sec:approx_by_logit
     """
+    g = raw_logit_gradients(losses, logits)
+    return g.to(torch.promote_types(g.dtype, torch.float32))
+
+
+def raw_logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
+    """`logit_gradients` in the dtype of the logits: half precision travels as it is and is widened on arrival."""
     if losses.dim() != 1:
         raise EmaisError(
             f"losses must be one number a sample, shape (N,), got {tuple(losses.shape)}: use reduction='none' "
@@ -39,13 +45,15 @@ def logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
             f"{name} do not require grad: pass the model's own output, before any detach(), and outside torch.no_grad()"
         )
     ones = torch.ones_like(losses)
-    (g,) = torch.autograd.grad(losses, logits, ones, retain_graph=True, allow_unused=True)
+    # a handful of nodes: waking autograd's own thread, as it does for a GPU, would cost more than they do
+    with torch.autograd.set_multithreading_enabled(False):
+        (g,) = torch.autograd.grad(losses, logits, ones, retain_graph=True, allow_unused=True)
     if g is None:
         raise EmaisError(
             "losses do not depend on logits: pass the very tensor that the loss was computed from (not a copy, "
             "view or cast of it), and compute the loss outside the compiled or checkpointed model"
         )
-    return g.to(torch.promote_types(g.dtype, torch.float32))
+    return g
 
 
 @torch.no_grad()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from .loading import Ticket
 
 Handler = Callable[[int | Tensor, Ticket, Any, Any], None]
 _SHIP_WHOLE = 1 << 16  # gradients of up to this many numbers are sent as they are and summed up on arrival
+_HEAD_START = 0.5e-3  # seconds: enough for the main thread to reach backward()
 
 
 def summarise(r: Any, grads: Any) -> tuple[Any, Any]:
@@ -24,23 +26,45 @@ def summarise(r: Any, grads: Any) -> tuple[Any, Any]:
     return np.sqrt(np.einsum("nd,nd->n", grads, grads)), r @ grads
 
 
-@dataclass
-class _Letter:
-    """An observation on its way to statistics on the CPU, and the helper's promise once it has begun."""
+class _Helper:
+    """One thread that does jobs in order; plain queues, because posting one must cost the main thread little."""
 
-    receive: Callable[[], None]
-    elsewhere: bool
-    begun: Future[None] | None = None
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._outcomes: SimpleQueue[BaseException | None] = SimpleQueue()
+        self.pending = 0
+        threading.Thread(target=self._work, name="emais", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            try:
+                job()
+                self._outcomes.put(None)
+            except BaseException as error:
+                self._outcomes.put(error)
+
+    def post(self, job: Callable[[], None]) -> None:
+        """Have a job done."""
+        self.pending += 1
+        self._jobs.put(job)
+
+    def wait(self) -> None:
+        """Until all jobs are done; raises what the first failed one raised."""
+        while self.pending:
+            self.pending -= 1
+            if (error := self._outcomes.get()) is not None:
+                raise error
 
 
 class Mailbox:
     """Brings (step, ticket, norms, grad) to a handler, by the way that costs the training step least.
 
     Training on a GPU, statistics on the CPU: the gradients travel in pinned memory behind an event, so nobody waits
-    for the whole device, and a helper thread runs the handler and prepares the next draw, from the moment `release`
-    says that the main thread is inside backward(), where it does not hold Python's lock. Both on one GPU: the same
-    on a side stream, beside the backward pass (`overlap`; else in line). Both on the CPU: when asked for, which is
-    after the backward pass; a pause between forward and backward would send torch's threads to sleep.
+    for the whole device, and a helper thread runs the handler and prepares the next draw. It lets the main thread
+    get into backward() first, where that does not hold Python's lock. Both on one GPU: the same on a side stream,
+    beside the backward pass (`overlap`; else in line). Both on the CPU: when asked for, which is after the backward
+    pass; a pause between forward and backward would send torch's threads to sleep.
 
     Whoever needs the outcome calls `drain`, so the result never depends on timing.
     """
@@ -50,67 +74,62 @@ class Mailbox:
         self.overlap = False
         self._side: torch.cuda.Stream | None = None
         self._held: Any = None  # tensors that the side stream reads must live until it is joined
-        self._helper: ThreadPoolExecutor | None = None
-        self._letters: list[_Letter] = []
+        self._helper: _Helper | None = None
+        self._hurry = threading.Event()
+        self._letters: list[Callable[[], None]] = []  # to be received when asked for
 
-    def post(self, step: int | Tensor, ticket: Ticket, r: Tensor, grads: Tensor) -> None:
-        """Send one minibatch: r (N,) and grads (N, D) on the device that trains."""
-        if isinstance(ticket.index, np.ndarray):
-            self._letters.append(_Letter(self._seal(step, ticket, r, grads), not grads.is_cpu))
-        elif self.overlap:
-            self._handle_aside(step, ticket, r, grads)
+    def post(self, step: int | Tensor, ticket: Ticket, grads: Tensor) -> None:
+        """Send one minibatch: grads (N, D) on the device that trains."""
+        if not isinstance(ticket.index, np.ndarray):
+            self._handle_aside(step, ticket, grads) if self.overlap else self._handle_here(step, ticket, grads)
+        elif grads.is_cuda:
+            self._send(step, ticket, grads)
         else:
-            self._handle(step, ticket, *(x.to(ticket.index.device) for x in summarise(r, grads)))
+            # sync, on devices other than these
+            self._letters.append(partial(self._receive, step, ticket, grads.cpu()))
 
-    def _handle_aside(self, step: int | Tensor, ticket: Ticket, r: Tensor, grads: Tensor) -> None:
+    def _handle_here(self, step: int | Tensor, ticket: Ticket, grads: Tensor) -> None:
+        self._handle(step, ticket, *summarise(ticket.r, grads.to(ticket.r.device, torch.float32)))
+
+    def _receive(self, step: int | Tensor, ticket: Ticket, grads: Tensor) -> None:
+        self._handle(step, ticket, *summarise(ticket.r, grads.float().numpy()))
+
+    def _handle_aside(self, step: int | Tensor, ticket: Ticket, grads: Tensor) -> None:
         self._side = self._side or torch.cuda.Stream(grads.device)
         self._side.wait_stream(torch.cuda.current_stream(grads.device))
-        self._held = (step, ticket, r, grads)
+        self._held = (step, ticket, grads)
         with torch.cuda.stream(self._side):
-            self._handle(step, ticket, *summarise(r, grads))
+            self._handle_here(step, ticket, grads)
             self._prepare()
 
-    def _seal(self, step: int | Tensor, ticket: Ticket, r: Tensor, grads: Tensor) -> Callable[[], None]:
-        """Start the copy to the CPU, if one is needed, and return what is to be done when it has arrived."""
-        n, arrived = len(ticket.index), None
-        whole = grads.is_cpu or grads.numel() <= _SHIP_WHOLE
-        content = grads if whole else torch.cat(summarise(r, grads))
-        if content.is_cuda:
-            host = torch.empty(content.shape, dtype=content.dtype, pin_memory=True)
-            content = host.copy_(content, non_blocking=True)
-            arrived = torch.cuda.Event()
-            arrived.record()
+    def _send(self, step: int | Tensor, ticket: Ticket, grads: Tensor) -> None:
+        n, whole = len(ticket.index), grads.numel() <= _SHIP_WHOLE
+        if not whole:
+            grads = torch.cat(summarise(torch.from_numpy(ticket.r).to(grads.device), grads.float()))
+        host = torch.empty(grads.shape, dtype=grads.dtype, pin_memory=True).copy_(grads, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
 
-        @torch.no_grad()
         def receive() -> None:
-            if arrived is not None:
-                arrived.synchronize()
-            here = content.cpu().numpy()  # sync, on devices other than these two
-            self._handle(step, ticket, *(summarise(ticket.r, here) if whole else np.split(here, (n,))))
+            self._hurry.wait(_HEAD_START)
+            arrived.synchronize()
+            if whole:
+                self._receive(step, ticket, host)
+            else:
+                self._handle(step, ticket, *np.split(host.numpy(), (n,)))
+            self._prepare()
 
-        return receive
-
-    def release(self, _: Tensor | None = None) -> None:
-        """Let the helper thread begin; autograd calls this when the backward pass begins."""
-        for letter in self._letters:
-            if letter.begun is None:
-                self._helper = self._helper or ThreadPoolExecutor(1, thread_name_prefix="emais")
-                letter.begun = self._helper.submit(self._receive_aside, letter.receive)
-
-    def _receive_aside(self, receive: Callable[[], None]) -> None:
-        receive()
-        self._prepare()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether `release` has anything to do."""
-        return any(letter.elsewhere for letter in self._letters)
+        self._helper = self._helper or _Helper()
+        self._helper.post(receive)
 
     def drain(self) -> None:
         """Make sure that all posted observations have been handled before what comes next."""
         if self._held is not None and self._side is not None:
             torch.cuda.current_stream(self._side.device).wait_stream(self._side)
             self._held = None
-        letters, self._letters = self._letters, []
-        for letter in letters:
-            letter.receive() if letter.begun is None else letter.begun.result()
+        if self._helper is not None and self._helper.pending:
+            self._hurry.set()
+            self._helper.wait()
+            self._hurry.clear()
+        while self._letters:
+            self._letters.pop(0)()

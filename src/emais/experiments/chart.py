@@ -194,7 +194,7 @@ def figure(chart: Chart) -> str:
     for k, series in enumerate(chart.series):
         points = series.points(chart.log_y)
         texts = [precise(m, s) for _, m, s in points]
-        at = [[x(a), y(m)] for a, m, _ in points]
+        at = [[x(a), max(TOP, y(m))] for a, m, _ in points]
         hover.append({"x": [a for a, _, _ in points], "at": at, "text": texts})
         last = texts[-1] if texts else "\u2013"
         legend.append(f'<li class="s{k % COLOURS}"><i></i>{escape(series.name)} <output>{last}</output></li>')

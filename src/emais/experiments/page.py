@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 
@@ -49,8 +50,8 @@ tbody th { font-weight: 400; }
   margin-top: 1.8rem; align-items: end; }
 figure { margin: 0; min-width: 0; font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
 h3 { font-size: .95rem; font-weight: 600; margin: 0; }
-.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 0 1.1rem; margin: .1rem 0 .3rem; padding: 0;
-  font-size: .8rem; font-variant-numeric: tabular-nums; color: var(--soft); }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 0 .8rem; margin: .1rem 0 .3rem; padding: 0;
+  font-size: .77rem; font-variant-numeric: tabular-nums; color: var(--soft); }
 .legend i { display: inline-block; width: 1.1em; height: 3px; border-radius: 2px; background: var(--c);
   vertical-align: .25em; margin-right: .4em; }
 .legend output { color: var(--ink); }
@@ -111,6 +112,13 @@ def curves_over_seeds(runs: Sequence[Run], quantity: str) -> list[Series]:
     return series
 
 
+def settled_top(series: Sequence[Series]) -> float | None:
+    """Where to end an axis so that the first tenth of the run, which is far above the rest, does not flatten it."""
+    rows = [row for s in series for row in zip(s.x, s.mean, s.spread, strict=True) if row[0] > 0.1 * s.x[-1]]
+    tops = [mean + (spread if math.isfinite(spread) else 0.0) for _, mean, spread in rows]
+    return 1.05 * max(tops, default=0.0) or None
+
+
 def charts(runs: Sequence[Run]) -> list[Chart]:
     """Test error, training loss, N_ems and S(W) over the training steps."""
     errors, losses, sizes, scores = (
@@ -118,7 +126,7 @@ def charts(runs: Sequence[Run]) -> list[Chart]:
     )
     limits = ((0.0, "optimal"), (1.0, "uniform"))
     return [
-        Chart("Test error", "step", "test error (%)", errors, y_from=0.0),
+        Chart("Test error", "step", "test error (%)", errors, y_from=0.0, y_to=settled_top(errors)),
         Chart("Training loss", "step", "cross entropy (nats, log scale)", losses, log_y=True),
         Chart("Effective minibatch size Nₑₘₛ", "step", "Nₑₘₛ (samples)", sizes, y_from=0.0),
         Chart("Efficiency score S(W)", "step", "S(W) (a ratio)", scores, references=limits),
@@ -132,6 +140,18 @@ def table(rows: Sequence[Sequence[str]]) -> str:
         f"<tr><th>{escape(name)}</th>{''.join(f'<td>{escape(v)}</td>' for v in rest)}</tr>" for name, *rest in rows
     )
     return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+NOTES = {
+    "table": """Means over seeds, with the standard deviation over seeds. <i>N</i><sub>ems</sub> and
+<i>S</i>(<i>W</i>) are taken over the second half of each run, the step time as the median over pairs of runs with the
+same seed. SGD-Scan is observed too, so its steps carry the cost of observing but not of choosing samples.""",
+    "charts": """A line is the mean over seeds, its band one standard deviation. Move over a chart to read the values of
+all four at a step; until then the legends show the last. The test error of the first steps may lie above its axis.""",
+    "terms": """<i>N</i><sub>ems</sub> is the size of a uniform minibatch whose gradient would vary as little as this
+one’s. <i>S</i>(<i>W</i>) places the sampler between the best possible one (0) and uniform sampling (1); above 1 it is
+worse than uniform.""",
+}
 
 
 def page(title: str, about: str, rows: Sequence[Sequence[str]], verdict: str, runs: Sequence[Run], command: str) -> str:
@@ -151,19 +171,14 @@ def page(title: str, about: str, rows: Sequence[Sequence[str]], verdict: str, ru
 <p class="text">{escape(about)}</p>
 <p class="text verdict">{escape(verdict)}</p>
 {table(rows)}
-<p class="text soft">Means over seeds, with the standard deviation over seeds. <i>N</i><sub>ems</sub> and
-<i>S</i>(<i>W</i>) are taken over the second half of each run, the step time as the median over pairs of runs with the
-same seed. SGD-Scan is observed too, so its steps carry the cost of observing but not of choosing samples.</p>
+<p class="text soft">{NOTES["table"]}</p>
 <h2>Over the run</h2>
-<p class="text soft">A line is the mean over seeds, its band one standard deviation. Move over a chart to read the
-values of all four at a step; until then the legends show the last.</p>
+<p class="text soft">{NOTES["charts"]}</p>
 <div class="charts">
 {figures}
 </div>
 <footer class="text">
-<p><i>N</i><sub>ems</sub> is the size of a uniform minibatch whose gradient would vary as little as this one’s.
-<i>S</i>(<i>W</i>) places the sampler between the best possible one (0) and uniform sampling (1); above 1 it is worse
-than uniform.</p>
+<p>{NOTES["terms"]}</p>
 <p>Make this page again: <code>{escape(command)}</code></p>
 </footer>
 </main>

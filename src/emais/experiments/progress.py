@@ -10,7 +10,8 @@ from typing import TextIO
 
 REDRAW = 0.1  # seconds between two drawings in a terminal
 REPORT = 10.0  # seconds between two lines elsewhere
-BAR = 24  # characters
+SETTLE = 2.0  # seconds before the rate means anything: the first steps are slow
+BAR = 24  # characters, where the terminal is wide enough
 
 
 def clock_time(seconds: float) -> str:
@@ -79,22 +80,24 @@ class Progress:
 
     def line(self, now: float) -> str:
         """What is shown: runs done, what is running, steps a second, time left."""
-        elapsed = max(now - self._start, 1e-9)
-        rate = self.steps / elapsed
-        left = (self.total_steps - self.steps) / rate if rate else 0.0
         parts = [f"{self.runs}/{self.total_runs} runs done", self.label]
-        parts += [f"{rate:.0f} steps/s", f"{clock_time(left)} left"]
+        elapsed = now - self._start
+        if elapsed >= SETTLE and self.steps:
+            rate = self.steps / elapsed
+            parts += [f"{rate:.0f} steps/s", f"{clock_time((self.total_steps - self.steps) / rate)} left"]
         return ", ".join(part for part in parts if part)
 
     def _show(self, now: float) -> None:
         self._shown = now
         share = min(1.0, self.steps / max(1, self.total_steps))
+        text = f"{share:4.0%}  {self.line(now)}"
         if self._live:
-            full = round(BAR * share)
-            text = f"{self._full * full}{self._empty * (BAR - full)} {share:4.0%}  {self.line(now)}"
-            self._stream.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
+            room = shutil.get_terminal_size().columns - 1  # a full last column would make some terminals wrap
+            width = max(0, min(BAR, room - len(text) - 1))
+            full = round(width * share)
+            self._stream.write(f"\r\x1b[K{f'{self._full * full}{self._empty * (width - full)} {text}'[:room]}")
         else:
-            self._stream.write(f"{share:4.0%}  {self.line(now)}\n")
+            self._stream.write(f"{text}\n")
         self._stream.flush()
 
 

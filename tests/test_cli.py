@@ -1,0 +1,73 @@
+"""The command line: help, version, errors as one line, and the exit statuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import emais
+from emais.cli import main
+from emais.experiments import demo
+
+
+def stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("argv", "word"), [(["--help"], "demo"), (["demo", "--help"], "--seeds")])
+def test_help(argv: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert caught.value.code == 0
+    assert word in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"emais {emais.__version__}\n")
+
+
+@pytest.mark.parametrize("argv", [[], ["dance"], ["demo", "--data", "mnist"], ["demo", "--seeds", "many"]])
+def test_usage_errors(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert caught.value.code == 2
+    assert "usage: emais" in capsys.readouterr().err
+
+
+def test_demo_hands_its_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(demo, "run_demo", lambda *args: calls.append(args))
+    assert main(["demo"]) == 0
+    argv = ["demo", "--data", "fmnist", "--seeds", "2", "--steps", "9", "--out", "a.html", "--folder", "here"]
+    assert main(argv) == 0
+    assert calls == [
+        ("digits", None, None, Path("out/demo.html"), None),
+        ("fmnist", 2, 9, Path("a.html"), Path("here")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [("--seeds", "0", "seeds must be"), ("--steps", "-1", "steps must be"), ("--out", ".", "cannot write")],
+)
+def test_errors_are_one_line(option: str, value: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", option, value]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("emais: error: ")
+    assert words in message
+    assert message.count("\n") == 1
+
+
+def test_page_under_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken").write_text("a file")
+    assert main(["demo", "--out", str(tmp_path / "taken" / "demo.html")]) == 2
+    assert "cannot make the folder" in capsys.readouterr().err
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(demo, "train", lambda *args, **kwargs: stop())
+    assert main(["demo", "--out", str(tmp_path / "demo.html")]) == 130
+    assert capsys.readouterr().err.endswith("emais: stopped\n")

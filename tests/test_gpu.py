@@ -1,0 +1,210 @@
+"""What only a CUDA device can show: no host sync, capture in a graph, and the same draws as on the CPU."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import emais
+from emais.rng import Uniforms
+from emais.sampling import ExactSampler
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; CI has none"),
+]
+M, N = 2000, 64
+
+
+def task(device):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(M, 20, generator=g)
+    y = (x[:, 0] + 0.3 * torch.randn(M, generator=g) > 0).long()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 2))
+    return x.to(device), y.to(device), model.to(device)
+
+
+def resident(method="emais", rate=0.05, **options):
+    """(engine, step function, list that collects the indices) with everything on the GPU."""
+    x, y, model = task("cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(rate, device="cuda"), momentum=0.9, fused=True)
+    imp = emais.create(method, M, batch_size=N, num_steps=500, device="cuda", **options)
+    imp.attach(optimizer)
+    last = torch.zeros(N, dtype=torch.int64, device="cuda")
+
+    def step():
+        draw = imp.draw()
+        last.copy_(draw.index)
+        z = model(x.index_select(0, draw.index))
+        losses = nn.functional.cross_entropy(z, y.index_select(0, draw.index), reduction="none")
+        optimizer.zero_grad()
+        imp.loss(losses, z, draw).backward()
+        optimizer.step()
+
+    return imp, step, last, optimizer
+
+
+def captured(step, warmup=3):
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(warmup):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+@pytest.mark.parametrize("method", list(emais.METHODS))
+def test_a_resident_step_never_waits(method):
+    _, step, _, _ = resident(method)
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(5):
+            step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("method", list(emais.METHODS))
+def test_a_captured_step_is_the_eager_step(method):
+    """Through the end of the warm-up (step 63) and on: the same samples, step by step, and the same report."""
+    a, eager, seen_a, _ = resident(method)
+    b, step, seen_b, optimizer = resident(method)
+    replay = captured(step)
+    for _ in range(3):
+        eager()
+    for _ in range(3, 90):
+        eager()
+        replay()
+        assert torch.equal(seen_a, seen_b)
+    assert a.step == b.step == 90
+    assert a.diagnostics.tr_is == pytest.approx(b.diagnostics.tr_is, rel=1e-3)
+    assert a.diagnostics.lr_scale == pytest.approx(b.diagnostics.lr_scale, rel=1e-3)
+    assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.05)
+
+
+def test_capture_without_eager_steps_before():
+    imp, step, seen, _ = resident()
+    _, eager, want, _ = resident()
+    torch.zeros(8, 8, device="cuda", requires_grad=True).matmul(torch.ones(8, 8, device="cuda")).sum().backward()
+    eager()  # loads what a capture must not load
+    first = captured(step, warmup=1)
+    for _ in range(70):
+        first()
+        eager()
+        assert torch.equal(seen, want)
+    assert imp.step == 71
+
+
+def test_the_same_draws_as_on_the_cpu():
+    on_gpu = emais.EMAIS(M, N, device="cuda", warmup_epochs=0.5)
+    on_cpu = emais.EMAIS(M, N, warmup_epochs=0.5)
+    g = torch.Generator().manual_seed(0)
+    for _ in range(60):
+        a, b = on_gpu.draw(), on_cpu.draw()
+        assert torch.equal(a.index.cpu(), b.index)
+        torch.testing.assert_close(a.r.cpu(), b.r, rtol=1e-5, atol=0)
+        grads = torch.rand(N, 3, generator=g)
+        for imp, draw in ((on_gpu, a), (on_cpu, b)):
+            z = torch.zeros(N, 3, device=imp.device, requires_grad=True)
+            imp.observe((z * 1.0).sum(1), z, draw, grads=grads.to(imp.device))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("amp", [None, torch.bfloat16, torch.float16])
+def test_training_on_the_gpu_with_statistics_on_the_cpu(workers, amp):
+    x, y, model = task("cpu")
+    dataset = TensorDataset(x, y)
+    runs = []
+    for device in ("cpu", "cuda"):
+        net = copy.deepcopy(model).to(device)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        imp = emais.EMAIS(M, N, num_steps=40, warmup_epochs=0.5)
+        imp.attach(optimizer)
+        scaler = torch.amp.GradScaler(device, enabled=amp == torch.float16 and device == "cuda")
+        factors = []
+        for (inputs, targets), draw in imp.loader(dataset, num_workers=workers, pin_memory=device == "cuda"):
+            with torch.autocast(device, amp, enabled=amp is not None and device == "cuda"):
+                z = net(inputs.to(device, non_blocking=True))
+                targets = targets.to(device, non_blocking=True)
+                losses = nn.functional.cross_entropy(z, targets, reduction="none")
+            optimizer.zero_grad()
+            scaler.scale(imp.loss(losses, z, draw.to(device))).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            factors.append(imp.diagnostics.lr_scale)
+        runs.append((factors, imp.diagnostics.as_dict(), imp.scores.mean))
+    (cpu, _, _), (gpu, report, _) = runs
+    exact = 1e-3 if amp is None else 0.1
+    assert gpu[:20] == pytest.approx(cpu[:20], rel=exact)
+    assert report["step"] == 40
+    assert report["nonfinite"] == 0
+
+
+def test_large_logits_are_summed_up_before_they_travel():
+    imp = emais.EMAIS(M, N, warmup_epochs=0)
+    other = emais.EMAIS(M, N, warmup_epochs=0)
+    a, b = imp.draw(), other.draw()
+    g = torch.randn(N, 3000)  # more than 2^16 numbers
+    z = torch.zeros(N, 3000, requires_grad=True, device="cuda")
+    imp.observe(z.sum(1), z, a, grads=g.cuda())
+    z = torch.zeros(N, 3000, requires_grad=True)
+    other.observe(z.sum(1), z, b, grads=g)
+    assert imp.diagnostics.tr_is == pytest.approx(other.diagnostics.tr_is, rel=1e-4)
+    torch.testing.assert_close(imp.scores.mean, other.scores.mean)
+
+
+def test_state_moves_between_devices():
+    imp, step, _, _ = resident()
+    for _ in range(70):
+        step()
+    state = imp.state_dict()
+    again = emais.EMAIS(M, N, num_steps=500, device="cuda")
+    again.load_state_dict(state)
+    on_cpu = emais.EMAIS(M, N, num_steps=500)
+    on_cpu.load_state_dict(state)
+    want = imp.draw()
+    assert torch.equal(want.index, again.draw().index)
+    assert torch.equal(want.index.cpu(), on_cpu.draw().index)
+
+
+def test_schedulers_drive_a_tensor_rate():
+    imp, step, _, optimizer = resident(warmup_epochs=0)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+    plain = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.05)
+    reference = torch.optim.lr_scheduler.CosineAnnealingLR(plain, 20)
+    for _ in range(20):
+        step()
+        plain.step()
+        scheduler.step()
+        reference.step()
+        assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(plain.param_groups[0]["lr"], abs=1e-7)
+    assert imp.diagnostics.lr_scale != 1
+
+
+def test_refresh_on_the_gpu():
+    x, y, model = task("cuda")
+    imp = emais.EMAIS(M, N, device="cuda", warmup_epochs=0)
+    z = model(x)
+    imp.refresh(torch.arange(M), nn.functional.cross_entropy(z, y, reduction="none"), z)
+    assert (imp.scores.last_step == 1).all()
+    assert imp.draw().r.std() > 0
+
+
+def test_past_two_to_the_24():
+    big = 2**24 + 10**6
+    s = ExactSampler(big, N, device="cuda")
+    assert s.tiers == 2
+    index = torch.arange(big - N, big, device="cuda")
+    s.update(index, torch.full((N,), 1e18, device="cuda"))
+    drawn, r = s.draw(Uniforms(0, 3, N, "cuda")(torch.tensor(1, device="cuda")))
+    assert (drawn >= big - N).all()
+    torch.testing.assert_close(r, torch.full_like(r, N / big), rtol=1e-4, atol=0)
