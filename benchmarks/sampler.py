@@ -40,7 +40,7 @@ def emais_step(M: int, N: int) -> tuple[Callable[[], object], float]:
     def step() -> None:
         nonlocal t
         t += 1
-        index, _ = sampler.draw_host(uniforms(t).numpy())
+        index, _ = sampler.draw_host(uniforms.host(t))
         sampler.update_host(*scores.update_host(t, index, norms))
 
     return step, (sampler.nbytes() + 12 * M) / M

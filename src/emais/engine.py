@@ -114,7 +114,10 @@ class Engine:
         return self._stamp(*self._source.take())
 
     def _stamp(self, step: Any, index: Any, r: Any) -> Draw:
-        return Draw(torch.as_tensor(index), torch.as_tensor(r), step, Ticket(self, index, r))
+        ticket = Ticket(self, index, r)
+        if self._resident:
+            return Draw(index, r, step, ticket)
+        return Draw(torch.from_numpy(index), torch.from_numpy(r), step, ticket)
 
     def steps_in_pass(self) -> int:
         """Steps that one pass over the loader takes from here."""

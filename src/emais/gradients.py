@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +47,7 @@ def raw_logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
         )
     ones = torch.ones_like(losses)
     # a handful of nodes: waking autograd's own thread, as it does for a GPU, would cost more than they do
-    with torch.autograd.set_multithreading_enabled(False):
+    with nullcontext() if losses.is_cpu else torch.autograd.set_multithreading_enabled(False):
         (g,) = torch.autograd.grad(losses, logits, ones, retain_graph=True, allow_unused=True)
     if g is None:
         raise EmaisError(

@@ -6,6 +6,7 @@ touched, and a CUDA graph that reads the step from a tensor draws fresh numbers 
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -50,17 +51,22 @@ class Uniforms:
         self._stride = _signed(rows * n * _GOLDEN)
         self._lanes = torch.arange(rows * n, device=device) * _signed(_GOLDEN) + self._key
         self._ahead = torch.arange(_BLOCK, device=device).unsqueeze(1) * self._stride
-        self._block, self._numbers = -1, self._lanes
+        self._block, self._numbers = -1, np.empty(0)
 
     def __call__(self, step: int | Tensor) -> Tensor:
         """Numbers of this step, (rows, n); a tensor step stays on its device."""
         if not isinstance(step, int):
             return _to_unit(_mix_tensor(self._lanes + step * self._stride)).view(self._shape)
+        return torch.from_numpy(self.host(step))
+
+    def host(self, step: int) -> np.ndarray:
+        """Numbers of this step, (rows, n), as a numpy array; made for many steps at once, as each is little work."""
         block, place = divmod(step, _BLOCK)
-        if block != self._block:  # one pass for many steps: the operations are many and small
+        if block != self._block:
             start = _signed(block * _BLOCK * self._stride)
-            self._block, self._numbers = block, _to_unit(_mix_tensor(self._lanes + self._ahead + start))
-        return self._numbers[place].view(self._shape)
+            numbers = _to_unit(_mix_tensor(self._lanes + self._ahead + start))
+            self._block, self._numbers = block, numbers.view(-1, *self._shape).cpu().numpy()
+        return self._numbers[place]
 
 
 def _mix_tensor(x: Tensor) -> Tensor:

@@ -100,6 +100,8 @@ class ExactSampler:
             self._sums[-1], self._tops[-1] = pad(self._sums[-1], (0, short)), pad(self._tops[-1], (0, short))
             self._sums.append(self._sums[-1].unflatten(1, (-1, self.width)).sum(2))
             self._tops.append(self._tops[-1].view(-1, self.width).amax(1))
+        if self._on_host:
+            self._views = self._table.numpy(), [t.numpy() for t in self._tops], [s.numpy() for s in self._sums]
 
     def update(self, index: Tensor, weights: Tensor) -> None:
         """Set w[index] = weights, of a repeated index the first (if resident they must agree)."""
@@ -108,11 +110,6 @@ class ExactSampler:
         else:
             self._table.view(-1).index_copy_(0, index, weights.clamp(WEIGHT_MIN, WEIGHT_MAX))
             self._climb(index.div(self.width, rounding_mode="floor"))
-
-    def update_host(self, index: np.ndarray, weights: np.ndarray) -> None:
-        """`update` on the CPU; of a repeated index the last weight stays."""
-        self._table.view(-1).numpy()[index] = np.minimum(np.maximum(weights, WEIGHT_MIN), WEIGHT_MAX)
-        self._climb(torch.from_numpy(index // self.width))
 
     def _climb(self, nodes: Tensor) -> None:
         """Recompute these nodes above the leaves, and all above them."""
@@ -125,6 +122,23 @@ class ExactSampler:
                 sums = self._sums[tier - 1].unflatten(1, (-1, self.width)).index_select(1, nodes).sum(2)
             self._tops[tier].index_copy_(0, nodes, tops)
             self._sums[tier].index_copy_(1, nodes, sums)
+
+    def update_host(self, index: np.ndarray, weights: np.ndarray) -> None:
+        """`update` on the CPU, in numpy; of a repeated index the last weight stays."""
+        table, all_tops, all_sums = self._views
+        table.reshape(-1)[index] = np.minimum(np.maximum(weights, WEIGHT_MIN), WEIGHT_MAX)
+        nodes = index // self.width
+        block = table[nodes]
+        tops, sums = block.max(1), block.sum(1, dtype=np.float64)
+        if self._kept > 1:
+            sums = self._level_sums(torch.from_numpy(block)).numpy()
+        for tier in range(self.tiers):
+            if tier:
+                nodes = nodes // self.width
+                tops = all_tops[tier - 1].reshape(-1, self.width)[nodes].max(1)
+                sums = all_sums[tier - 1].reshape(self._kept, -1, self.width)[:, nodes].sum(2)
+            all_tops[tier][nodes] = tops
+            all_sums[tier][:, nodes] = sums
 
     def _level_sums(self, block: Tensor) -> Tensor:
         """Row sums of block^e for every exponent kept, (levels, rows) float64; may overwrite block."""
@@ -157,31 +171,27 @@ class ExactSampler:
     def draw_host(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`draw` on the CPU, in numpy."""
         level, ends = self._choose_level()
+        table, _, all_sums = self._views
         total = ends[-1]
         node = ends.searchsorted(u[0] * total, side="right")
         for tier in reversed(range(self.tiers - 1)):
-            block = self._sums[tier][level].view(-1, self.width).index_select(0, torch.from_numpy(node))
-            node = node * self.width + self._pick_host(block, u[tier + 1])
-        block = self._raise(self._table.index_select(0, torch.from_numpy(node)), level)
-        col = self._pick_host(block, u[-1])
-        value = block.view(-1).numpy()[self._starts + col]
-        scale = total / self.num_samples
-        return node * self.width + col, (scale / value.astype(np.float64)).astype(np.float32)
-
-    def _pick_host(self, block: Tensor, u: np.ndarray) -> np.ndarray:
-        """A column for each row of block (N, width), with probability proportional to its entry."""
-        inner = block.cumsum(1, dtype=torch.float64)
-        target = (u * inner.numpy()[:, -1])[:, None]
-        return torch.searchsorted(inner, torch.from_numpy(target), right=True).numpy()[:, 0]
+            block = all_sums[tier][level].reshape(-1, self.width)[node]
+            node = node * self.width + _pick_host(block, u[tier + 1])
+        block = table[node]
+        if level:
+            self._raise(torch.from_numpy(block), level)
+        col = _pick_host(block, u[-1])
+        value = block.reshape(-1)[self._starts + col]
+        return node * self.width + col, (total / self.num_samples / value.astype(np.float64)).astype(np.float32)
 
     def _choose_level(self) -> tuple[int, np.ndarray]:
         """The smallest exponent that meets max(p) N <= kappa, and the running sums of the top tier."""
-        peak = self._tops[-1].max().item()
+        peak = float(self._views[1][-1].max())
         for level, exponent in enumerate(self._exponents):
             if level == self._kept:
                 self._kept += 1
                 self._recompute()  # O(M), once for each exponent that is ever needed
-            ends = self._sums[-1][level].cumsum(0).numpy()
+            ends = _running_sums(self._views[2][-1][level])
             if peak**exponent * self.batch_size <= self.kappa * ends[-1] * BOUND_SLACK:
                 break
         return level, ends
@@ -209,6 +219,19 @@ class ExactSampler:
     def nbytes(self) -> int:
         """Bytes of all state."""
         return sum(t.numel() * t.element_size() for t in (self._table, *self._tops, *self._sums))
+
+
+def _running_sums(x: np.ndarray) -> np.ndarray:
+    """Along the last axis, in float64. Torch is three times as fast as numpy, where that outweighs a dearer call."""
+    if x.size < 2500:
+        return x.cumsum(-1, dtype=np.float64)
+    return torch.from_numpy(x).cumsum(-1, dtype=torch.float64).numpy()
+
+
+def _pick_host(block: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """A column (N,) for each row of block (N, width), with probability proportional to its entry."""
+    inner = _running_sums(block)
+    return (inner > (u * inner[:, -1])[:, None]).argmax(1)
 
 
 def _pick(block: Tensor, u: Tensor) -> Tensor:

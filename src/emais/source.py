@@ -53,7 +53,7 @@ class HostSource:
         if self.scan_steps is None or step <= self.scan_steps:
             return self._scan(step).numpy(), self._ones
         self._scan.forget()
-        u = self._uniforms(step).numpy()
+        u = self._uniforms.host(step)
         if self.sampler is not None:
             return self.sampler.draw_host(u)
         return (u[0] * self.num_samples).astype(np.int64), self._ones
