@@ -40,7 +40,7 @@ def block_time(step: Callable[[], object], steps: int) -> float:
 def side_by_side(
     steps: dict[str, Callable[[], object]], steps_per_block: int, blocks: int
 ) -> dict[str, tuple[float, float]]:
-    """Milliseconds a step and their ratio to the first entry's, from blocks that take turns.
+    """Milliseconds a step and their ratio to plain SGD's (the mean of all entries named sgd), in blocks that take turns.
 
     Each round times every entry once, in an order that rotates, so a drift of the machine's speed favours nobody.
     The time is the lower quartile over rounds: what other work on the machine adds is always an addition.
@@ -53,7 +53,8 @@ def side_by_side(
         for name in names[k % len(names) :] + names[: k % len(names)]:
             times[name].append(block_time(steps[name], steps_per_block))
     quartile = {name: 1e3 * statistics.quantiles(t, n=4)[0] for name, t in times.items()}
-    return {name: (ms, ms / quartile[names[0]]) for name, ms in quartile.items()}
+    base = statistics.mean(ms for name, ms in quartile.items() if name.startswith("sgd"))
+    return {name: (ms, ms / base) for name, ms in quartile.items()}
 
 
 def save(name: str, rows: list[dict[str, object]], folder: Path | None = None) -> Path:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -89,8 +91,34 @@ def run_demo(
     title = f"EMAIS beside SGD-Scan on {setting.data}"
     command = f"emais demo --data {data} --seeds {seeds} --steps {steps}"
     out.write_text(page(title, about, rows, sentence, runs, command), encoding="utf-8")
+    save_runs(runs, data, setting, steps, out.with_suffix(".jsonl"))
     print(f"{format_table(rows)}\n\n{sentence}\nThe curves: {out}")
     return runs
+
+
+def save_runs(runs: Sequence[Run], data: str, setting: Setting, steps: int, path: Path) -> None:
+    """One JSON line a run: the setting, the result, the curves, the hardware."""
+    shared = {
+        "data": data, "model": setting.model_name, "optimizer": "sgd", "lr": setting.lr, "momentum": 0.9,
+        "weight_decay": setting.weight_decay, "batch_size": setting.batch_size, "num_steps": steps,
+        "hardware": f"{processor()}, one thread", "torch": torch.__version__, "emais": emais.__version__,
+    }  # fmt: skip
+    path.write_text("".join(json.dumps(shared | rounded(asdict(run))) + "\n" for run in runs), encoding="utf-8")
+
+
+def rounded(value: Any) -> Any:
+    """Floats to six digits, NaN to null, all through a nested record.
+
+    >>> rounded({"a": [1 / 3, float("nan")], "b": 2})
+    {'a': [0.333333, None], 'b': 2}
+    """
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [rounded(v) for v in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
 
 
 def prepare(out: Path) -> None:
