@@ -40,7 +40,7 @@ def block_time(step: Callable[[], object], steps: int) -> float:
 def side_by_side(
     steps: dict[str, Callable[[], object]], steps_per_block: int, blocks: int
 ) -> dict[str, tuple[float, float]]:
-    """Milliseconds a step and their ratio to plain SGD's (the mean of all entries named sgd), in blocks that take turns.
+    """Milliseconds a step, and their ratio to plain SGD's (the mean of the entries named sgd), in blocks by turns.
 
     Each round times every entry once, in an order that rotates, so a drift of the machine's speed favours nobody.
     The time is the lower quartile over rounds: what other work on the machine adds is always an addition.

@@ -19,6 +19,7 @@ SCALE = 0.62
 
 
 def read_runs(path: Path) -> list[Run]:
+    """The runs of a result file."""
     names = [f.name for f in fields(Run)]
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for row in rows:
@@ -27,6 +28,7 @@ def read_runs(path: Path) -> list[Run]:
 
 
 def picture(runs: list[Run]) -> str:
+    """Three charts side by side as one SVG file."""
     error, _, size, score = charts(runs)
     panels = []
     for k, chart in enumerate((error, size, score)):
