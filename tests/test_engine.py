@@ -240,7 +240,7 @@ def test_unknown_settings_and_methods():
             emais.EMAIS(1000, kapa=1)
     with pytest.raises(EmaisError, match="SGDScan takes no 'kappa'"):
         emais.create("sgd-scan", 1000, kappa=1)
-    with pytest.raises(EmaisError, match="unknown method 'emas': .*sgd-scan.* did you mean 'emais'"):
+    with pytest.raises(EmaisError, match=r"unknown method 'emas': .*sgd-scan.* did you mean 'emais'"):
         emais.create("emas", 100)
 
 

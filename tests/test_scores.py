@@ -101,7 +101,13 @@ def test_bad_tau(tau):
         EMAScores(3, tau)
 
 
-def test_bad_shapes():
+def test_bad_shapes_and_values():
+    for index, message in [([0, 3], "from 0 to 2, got values from 0 to 3"), ([-1, 1], "got values from -1 to 1")]:
+        with pytest.raises(EmaisError, match=message):
+            EMAScores(3).update(1, torch.tensor(index), torch.ones(2))
+    for step in (0, -1, 1.5):
+        with pytest.raises(EmaisError, match=f"step must be .* got {step}"):
+            EMAScores(3).update(step, torch.tensor([0]), torch.ones(1))
     with pytest.raises(EmaisError, match=r"got \(2,\) and \(3,\)"):
         EMAScores(3).update(1, torch.tensor([0, 1]), torch.ones(3))
     with pytest.raises(EmaisError, match=r"num_samples .* got 0"):

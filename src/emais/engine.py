@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .errors import EmaisError, UnknownOption, positive_float, positive_int
+from .errors import EmaisError, UnknownOption, check_index, positive_float, positive_int
 from .functional import MAX_SCALE
 from .gradients import raw_logit_gradients
 from .loading import Draw, Loader, Ticket
@@ -201,6 +201,7 @@ class Engine:
         self._drain()
         if index.dim() != 1 or losses.shape != index.shape:
             raise EmaisError(f"losses must be {tuple(index.shape)} as index, got {tuple(losses.shape)}")
+        check_index(index, self.num_samples)
         norms = torch.linalg.vector_norm(per_sample(losses, logits, grads).float(), dim=1)
         if self._resident:
             self._learn(self._source.step.clamp(min=1), index.to(self.device), norms.to(self.device))

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from operator import index
 from typing import SupportsIndex
 
+from torch import Tensor
+
 
 class EmaisError(ValueError):
     """Something was used in a way that cannot give a right answer; the message says what to do instead."""
@@ -43,3 +45,14 @@ def positive_float(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise EmaisError(f"{name} must be a finite number above 0, got {value!r}")
     return float(value)
+
+
+def check_index(indices: Tensor, num_samples: int) -> None:
+    """Refuse sample indices outside 0 to M - 1, where numpy would count from the end.
+
+    >>> import torch
+    >>> check_index(torch.tensor([0, 9]), 10)
+    """
+    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < num_samples:  # sync on a device
+        low, high = int(indices.min()), int(indices.max())
+        raise EmaisError(f"indices must be from 0 to {num_samples - 1}, got values from {low} to {high}")

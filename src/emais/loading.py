@@ -39,10 +39,10 @@ class Draw:
     step: int | Tensor
     _ticket: Ticket = field(repr=False)
 
-    def to(self, device: torch.device | str, non_blocking: bool = True) -> Draw:
+    def to(self, device: torch.device | str) -> Draw:
         """The same draw with its tensors on another device."""
-        index = self.index.to(device, non_blocking=non_blocking)
-        return Draw(index, self.r.to(device, non_blocking=non_blocking), self.step, self._ticket)
+        index, r = (x.to(device, non_blocking=True) for x in (self.index, self.r))
+        return Draw(index, r, self.step, self._ticket)
 
     def __len__(self) -> int:
         return len(self.index)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import EmaisError, positive_float, positive_int
+from .errors import EmaisError, check_index, positive_float, positive_int
 
 STARTS = ("zero", "first")
 _NEVER = torch.iinfo(torch.int32).max
@@ -69,11 +69,15 @@ class EMAScores:
             raise EmaisError(
                 f"index and grad_norms must both be (N,), got {tuple(index.shape)} and {tuple(grad_norms.shape)}"
             )
-        norms = grad_norms.detach().float()
-        if isinstance(step, int) and self.mean.is_cpu:
-            self.update_host(step, index.numpy(), norms.numpy())
-            return self.weights(index)
-        return self._update_device(step, index, norms)
+        index, norms = index.to(self.mean.device), grad_norms.detach().to(self.mean)
+        if isinstance(step, Tensor):
+            return self._update_device(step, index, norms)
+        step = positive_int("step", step)
+        check_index(index, self.num_samples)
+        if not self.mean.is_cpu:
+            return self._update_device(step, index, norms)
+        self.update_host(step, index.numpy(), norms.numpy())
+        return self.weights(index)
 
     def _advance(self, xp: Any, step: Any, age: Any, g: Any, mean: Any, var: Any) -> tuple[Any, Any]:
         """The two recurrences, in numpy or torch."""

@@ -51,12 +51,12 @@ class HostSource:
 
     def _draw(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         if self.scan_steps is None or step <= self.scan_steps:
-            return self._scan(step).numpy(), self._ones
+            return self._scan(step).numpy(), self._ones.copy()
         self._scan.forget()
         u = self._uniforms.host(step)
         if self.sampler is not None:
             return self.sampler.draw_host(u)
-        return (u[0] * self.num_samples).astype(np.int64), self._ones
+        return (u[0] * self.num_samples).astype(np.int64), self._ones.copy()
 
     def take(self) -> tuple[int, np.ndarray, np.ndarray]:
         """Step, indices (N,) int64 and r (N,) float32."""

@@ -76,6 +76,7 @@ class Mailbox:
         self._held: Any = None  # tensors that the side stream reads must live until it is joined
         self._helper: _Helper | None = None
         self._hurry = threading.Event()
+        self._buffers: list[Tensor] = []
         self._letters: list[Callable[[], None]] = []  # to be received when asked for
 
     def post(self, step: int | Tensor, ticket: Ticket, grads: Tensor) -> None:
@@ -106,7 +107,7 @@ class Mailbox:
         n, whole = len(ticket.index), grads.numel() <= _SHIP_WHOLE
         if not whole:
             grads = torch.cat(summarise(torch.from_numpy(ticket.r).to(grads.device), grads.float()))
-        host = torch.empty(grads.shape, dtype=grads.dtype, pin_memory=True).copy_(grads, non_blocking=True)
+        host = self._buffer(grads).copy_(grads, non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record()
 
@@ -117,10 +118,19 @@ class Mailbox:
                 self._receive(step, ticket, host)
             else:
                 self._handle(step, ticket, *np.split(host.numpy(), (n,)))
+            self._buffers.append(host)
             self._prepare()
 
         self._helper = self._helper or _Helper()
         self._helper.post(receive)
+
+    def _buffer(self, like: Tensor) -> Tensor:
+        """Pinned memory, used again and again: taking it from torch would contend with a loader's pinning thread."""
+        while self._buffers:
+            host = self._buffers.pop()
+            if host.shape == like.shape and host.dtype == like.dtype:
+                return host
+        return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
 
     def drain(self) -> None:
         """Make sure that all posted observations have been handled before what comes next."""
