@@ -85,7 +85,7 @@ class _DrawStream:
     def __iter__(self) -> Iterator[Tagged]:
         for _ in range(self._length()):
             draw = self._engine.issue()
-            yield int(draw.step), draw.index.tolist()
+            yield int(draw.step), draw._ticket.index.tolist()
 
     def __len__(self) -> int:
         return self._length()

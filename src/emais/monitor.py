@@ -99,9 +99,7 @@ class Monitor:
         if self._window is None:
             return 1.0
         if self._factor is None:
-            with np.errstate(all="ignore"):
-                ratio = scale_ratio(self._raw_traces(), self.rule)
-            self._factor, self._bad = guard_scale(ratio, self.max_scale)
+            self._factor, self._bad = guard_scale(scale_ratio(self._raw_traces(), self.rule), self.max_scale)
         return self._factor
 
     def state_dict(self) -> dict[str, Tensor]:
