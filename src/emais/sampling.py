@@ -15,7 +15,7 @@ from .rng import mix
 
 WEIGHT_MIN, WEIGHT_MAX = 2.0**-63, 2.0**63  # w is kept in this range: positive, and p never degenerates
 _FLAT = 2.0**-30  # w ** _FLAT rounds to 1 over the whole range (and a padding 0 stays 0): the uniform level
-_MIN_WIDTH = 32
+_MIN_WIDTH = 16
 _DEEP = 5_000  # samples per two draws from which a second tier of nodes pays
 
 
@@ -223,7 +223,7 @@ class ExactSampler:
 
 def _running_sums(x: np.ndarray) -> np.ndarray:
     """Along the last axis, in float64. Torch is three times as fast as numpy, where that outweighs a dearer call."""
-    if x.size < 2500:
+    if x.size < 4000:
         return x.cumsum(-1, dtype=np.float64)
     return torch.from_numpy(x).cumsum(-1, dtype=torch.float64).numpy()
 
