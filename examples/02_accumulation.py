@@ -26,5 +26,5 @@ for k, ((inputs, targets), draw) in enumerate(imp.loader(dataset), 1):
         optimizer.zero_grad()
 
 report = imp.diagnostics
-print(f"{report.batch_size} samples a step, worth {report.n_ems:.0f} uniform ones; factor {report.lr_scale:.2f}")
+print(f"{report.batch_size} samples a step, worth {report.n_ems:.0f} uniform ones, S(W) {report.score:.2f}")
 assert report.batch_size == 64

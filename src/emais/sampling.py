@@ -39,8 +39,8 @@ class ExactSampler:
 
     The weights are the leaves of a shallow tree. A node keeps, in float64, the sum of w^e over its leaves for
     e = 1, 1/2, 1/4, ..., and their maximum. An update recomputes the touched nodes from their children, so the sums
-    have no drift; a draw walks down from the top. Two or three tiers cost O((M/N)^(1/3) N) where recomputing p
-    costs O(M).
+    have no drift; a draw walks down from the top. With the two tiers of nodes that a large M gets, a step costs
+    O(N (M/N)^(1/3)), where recomputing p costs O(M).
 
     On the CPU only the exponents in use are kept, and small arrays are handled in numpy, whose calls cost less.
     A `resident` sampler (the default on other devices) keeps all exponents that can be needed and chooses one
