@@ -53,7 +53,7 @@ def loader_steps(make: Callable[[], nn.Module], data: TensorDataset, device: str
     def sgd(model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
 
-    # one model for all: two copies of it can differ by a fifth in speed, by where their memory lies
+    # one model for all: two copies of it can differ in speed, by where their memory lies
     model = make()
 
     def plain_step() -> Callable[[], None]:

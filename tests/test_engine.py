@@ -103,6 +103,19 @@ def test_observe_without_training_and_closed_form_gradients(task):
     assert a.diagnostics.tr_is == pytest.approx(b.diagnostics.tr_is, rel=1e-4)
 
 
+def test_given_gradients_may_be_written_over(task):
+    """The statistics are taken in after the backward pass; the caller's buffer is the caller's by then."""
+    dataset, model = task
+    imp = emais.EMAIS(96, 16)
+    batch, draw = next(iter(imp.loader(dataset)))
+    losses, z = losses_of(model, batch)
+    grads = F.cross_entropy_gradients(z, batch[1])
+    norms = grads.norm(dim=1)
+    imp.loss(losses, z, draw, grads=grads)
+    grads.zero_()
+    torch.testing.assert_close(imp.scores.mean[draw.index], (1 - math.exp(-1)) * norms)
+
+
 def test_refresh_updates_samples_that_were_not_drawn(task):
     dataset, model = task
     imp = emais.EMAIS(96, 16, warmup_epochs=0)

@@ -273,6 +273,6 @@ def per_sample(losses: Tensor, logits: Tensor, grads: Tensor | None) -> Tensor:
         grads = raw_logit_gradients(losses, logits)
     elif grads.dim() == 0 or len(grads) != len(losses):
         raise EmaisError(f"grads must be (N, ...) with N = {len(losses)}, got {tuple(grads.shape)}")
-    if grads.dim() == 2:
-        return grads.detach()
-    return grads.detach().reshape(len(grads), -1)
+    else:
+        grads = grads.detach().clone()  # they are read later, when the caller may have written over them
+    return grads if grads.dim() == 2 else grads.reshape(len(grads), -1)

@@ -73,7 +73,7 @@ class Mailbox:
         self._handle, self._prepare = handle, prepare
         self.overlap = False
         self._side: torch.cuda.Stream | None = None
-        self._held: Any = None  # tensors that the side stream reads must live until it is joined
+        self._held: list[Any] = []  # tensors that the side stream reads must live until it is joined
         self._helper: _Helper | None = None
         self._hurry = threading.Event()
         self._buffers: list[Tensor] = []
@@ -98,7 +98,7 @@ class Mailbox:
     def _handle_aside(self, step: int | Tensor, ticket: Ticket, grads: Tensor) -> None:
         self._side = self._side or torch.cuda.Stream(grads.device)
         self._side.wait_stream(torch.cuda.current_stream(grads.device))
-        self._held = (step, ticket, grads)
+        self._held.append((step, ticket, grads))
         with torch.cuda.stream(self._side):
             self._handle_here(step, ticket, grads)
             self._prepare()
@@ -134,12 +134,14 @@ class Mailbox:
 
     def drain(self) -> None:
         """Make sure that all posted observations have been handled before what comes next."""
-        if self._held is not None and self._side is not None:
+        if self._held and self._side is not None:
             torch.cuda.current_stream(self._side.device).wait_stream(self._side)
-            self._held = None
+            self._held.clear()
         if self._helper is not None and self._helper.pending:
             self._hurry.set()
-            self._helper.wait()
-            self._hurry.clear()
+            try:
+                self._helper.wait()
+            finally:
+                self._hurry.clear()
         while self._letters:
             self._letters.pop(0)()

@@ -136,7 +136,7 @@ def one_thread() -> Iterator[None]:
     """Let torch compute on one thread for a while.
 
     Steps this small gain little from more, and where another program is at work the threads of a step wait for each
-    other: with two of them on two busy cores a step was seen to take fifty times as long.
+    other.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
