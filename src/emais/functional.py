@@ -98,7 +98,7 @@ class GradientSums:
             return cls(len(n), torch.stack((rn, n, torch.ones_like(n))) @ rn, grad.double())
         n = norms.astype(np.float64)
         rn = r * n
-        return cls(len(n), np.array((rn @ rn, rn @ n, rn.sum())), grad.astype(np.float64))
+        return cls(len(n), np.array((rn @ rn, rn @ n, np.add.reduce(rn))), grad.astype(np.float64))
 
     def traces(self, unbiased: bool = False) -> VarianceTraces:
         """Variance traces of these sums; see `variance_traces`."""

@@ -128,8 +128,9 @@ class ExactSampler:
         table, all_tops, all_sums = self._views
         table.reshape(-1)[index] = np.minimum(np.maximum(weights, WEIGHT_MIN), WEIGHT_MAX)
         nodes = index // self.width
-        block = table[nodes]
-        tops, sums = block.max(1), block.sum(1, dtype=np.float64)
+        block = table.take(nodes, 0)
+        # ufunc methods: array methods go through Python code, which costs as much again at this size
+        tops, sums = np.maximum.reduce(block, 1), np.add.reduce(block, 1, np.float64)
         if self._kept > 1:
             sums = self._level_sums(torch.from_numpy(block)).numpy()
         for tier in range(self.tiers):
@@ -175,18 +176,18 @@ class ExactSampler:
         total = ends[-1]
         node = ends.searchsorted(u[0] * total, side="right")
         for tier in reversed(range(self.tiers - 1)):
-            block = all_sums[tier][level].reshape(-1, self.width)[node]
+            block = all_sums[tier][level].reshape(-1, self.width).take(node, 0)
             node = node * self.width + _pick_host(block, u[tier + 1])
-        block = table[node]
+        block = table.take(node, 0)
         if level:
             self._raise(torch.from_numpy(block), level)
         col = _pick_host(block, u[-1])
-        value = block.reshape(-1)[self._starts + col]
+        value = block.reshape(-1).take(self._starts + col)
         return node * self.width + col, (total / self.num_samples / value.astype(np.float64)).astype(np.float32)
 
     def _choose_level(self) -> tuple[int, np.ndarray]:
         """The smallest exponent that meets max(p) N <= kappa, and the running sums of the top tier."""
-        peak = float(self._views[1][-1].max())
+        peak = float(np.maximum.reduce(self._views[1][-1]))
         for level, exponent in enumerate(self._exponents):
             if level == self._kept:
                 self._kept += 1
@@ -224,7 +225,7 @@ class ExactSampler:
 def _running_sums(x: np.ndarray) -> np.ndarray:
     """Along the last axis, in float64. Torch is three times as fast as numpy, where that outweighs a dearer call."""
     if x.size < 4000:
-        return x.cumsum(-1, dtype=np.float64)
+        return np.add.accumulate(x, -1, np.float64)
     return torch.from_numpy(x).cumsum(-1, dtype=torch.float64).numpy()
 
 

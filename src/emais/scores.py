@@ -94,17 +94,17 @@ class EMAScores:
         Returns indices and their new weights to be written in this order, the last write of a sample to stay:
         that is its first place in the minibatch.
         """
-        if not g.max(initial=0.0) <= NORM_MAX:  # false for NaN
+        if not np.maximum.reduce(g, initial=0.0) <= NORM_MAX:  # false for NaN
             usable = g <= NORM_MAX
             index, g = index[usable], g[usable]
         index, g = index[::-1], g[::-1]
         means, variances, lasts = self._views
-        age = step - lasts[index]
+        age = step - lasts.take(index)
         if step < self._latest:  # minibatches out of order: a later observation of the sample stands
             age = np.maximum(age, 0)
         self._latest = max(step, self._latest)
         # in float32 all through: the weights must come out to the bit as they would from the saved state
-        mean, var = self._advance(np, step, age.astype(np.float32), g, means[index], variances[index])
+        mean, var = self._advance(np, step, age.astype(np.float32), g, means.take(index), variances.take(index))
         means[index], variances[index] = mean, var
         lasts[index] += age
         return index, mean + np.sqrt(var)
