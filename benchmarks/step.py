@@ -7,7 +7,8 @@ bf16, eager through a DataLoader, and with data on the GPU and both steps captur
 
 The ratio is the median over fresh processes, with its range: where memory happens to lie makes a process faster or
 slower as a whole. On the CPU glibc is told to keep freed memory: else some processes, and within one process some of
-the loops, ask the system for the same pages again in every step. "sgd again" is a second plain loop: what it differs from 1 by, the measurement cannot tell.
+the loops, ask the system for the same pages again in every step. "sgd again" is a second plain loop: what it differs
+from 1 by, the measurement cannot tell.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from emais import EmaisError
 
 def steps(imp, dataset, model, optimizer, count, workers=0):
     rows = []
-    for k, (batch, draw) in enumerate(imp.loader(dataset, num_workers=workers), 1):
+    options = {"score": lambda batch: losses_of(model, batch)} if imp.looks_ahead else {}
+    for k, (batch, draw) in enumerate(imp.loader(dataset, num_workers=workers, **options), 1):
         losses, z = losses_of(model, batch)
         optimizer.zero_grad()
         imp.loss(losses, z, draw).backward()
@@ -34,7 +35,12 @@ def fresh(method, model, **options):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("at", [5, 23])
 @pytest.mark.parametrize(
-    ("method", "options"), [*((m, {}) for m in emais.METHODS), ("emais", {"smoothing": 0.9, "kappa": 0.3})]
+    ("method", "options"),
+    [
+        *((m, {}) for m in emais.METHODS),
+        ("emais", {"smoothing": 0.9, "kappa": 0.3}),
+        ("presampling", {"switch": True}),
+    ],
 )
 def test_resume_is_exact(task, method, options, at, workers):
     dataset, model = task

@@ -12,7 +12,20 @@ from .errors import EmaisError
 from .loading import Draw
 from .methods import METHODS, create
 from .methods.ema import EMAIS
+from .methods.weighted import Weighted
+from .schedule import EffectiveSchedule
 from .scores import EMAScores
 
 __version__ = "0.1.0"
-__all__ = ["EMAIS", "METHODS", "Draw", "EMAScores", "EmaisError", "Engine", "create", "functional"]
+__all__ = [
+    "EMAIS",
+    "METHODS",
+    "Draw",
+    "EMAScores",
+    "EffectiveSchedule",
+    "EmaisError",
+    "Engine",
+    "Weighted",
+    "create",
+    "functional",
+]

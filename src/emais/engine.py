@@ -1,4 +1,4 @@
-"""The engine: draws, observes, reports and scales, composed from the other files. Methods fill in two hooks."""
+"""The engine: draws, observes, reports and scales, composed from the other files. Methods fill in its hooks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torch.optim import Optimizer
 from .errors import EmaisError, UnknownOption, check_index, positive_float, positive_int
 from .functional import MAX_SCALE
 from .gradients import raw_logit_gradients
-from .loading import Draw, Loader, Ticket
+from .loading import Draw, Loader, Score, Ticket
 from .lr import StepScaler, check_rule, default_rule
 from .monitor import Diagnostics, Monitor
 from .source import DeviceSource, HostSource, Source
 from .state import check_state
-from .transfer import Mailbox
+from .transfer import Mailbox, Observation
 
 STATE_VERSION = 1
 
 
 class Engine:
-    """What all methods share. A method sets `name`, gives `scan_steps` and a sampler, and learns from norms.
+    """What all methods share. A method sets `name` and fills in the hooks it needs; docs/your_own_method.md.
 
     num_samples: M; batch_size: N; num_steps: T, where the loader ends (None: one epoch a pass, for ever);
     seed: all randomness is a function of (seed, step); device: where the statistics live. On the CPU (default) the
@@ -35,6 +35,9 @@ class Engine:
     """
 
     name = "engine"
+    estimator = "mean(r * losses): unbiased"  # what the training loss is, in words
+    looks_ahead = False  # whether the loader takes score=, a look at candidates before the draw
+    rule: str | None = "none"  # of `attach` when none is given; None: by the optimizer's class
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class Engine:
         seed: int = 0,
         *,
         scan_steps: int | None = 0,
+        candidates: int | None = None,
         device: torch.device | str = "cpu",
         resident: bool | None = None,
         max_scale: float = MAX_SCALE,
@@ -64,11 +68,12 @@ class Engine:
         self._resident = self.device.type != "cpu" if resident is None else resident
         max_scale = positive_float("max_scale", max_scale)
         self.monitor = Monitor(smoothing, unbiased, max_scale, self.device, on_host=not self._resident)
-        self.diagnostics = Diagnostics(self.monitor, self._drain)
+        self.diagnostics = Diagnostics(self.monitor, self._drain, self.estimator, self.report)
+        self._drawn = candidates or batch_size  # samples that the source gives a step
         if self._resident:
-            self._source: Source = DeviceSource(num_samples, batch_size, seed, scan_steps, num_steps, self.device)
+            self._source: Source = DeviceSource(num_samples, self._drawn, seed, scan_steps, num_steps, self.device)
         else:
-            self._source = HostSource(num_samples, batch_size, seed, scan_steps)
+            self._source = HostSource(num_samples, self._drawn, seed, scan_steps)
         self._mailbox = Mailbox(self._absorb, self._source.prepare)
         self._scalers: list[StepScaler] = []
         self._waiting: dict[int, Draw] = {}  # drawn and not delivered yet, by step
@@ -79,38 +84,74 @@ class Engine:
         """Names of all settings that the constructor takes."""
         signatures = [inspect.signature(c.__init__) for c in cls.__mro__ if issubclass(c, Engine)]
         named = [p.name for s in signatures for p in s.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        return sorted(set(named) - {"self", "scan_steps"})
+        return sorted(set(named) - {"self", "scan_steps", "candidates"})
 
     # ---- hooks of a method
 
-    def _learn(self, step: Any, index: Any, norms: Any) -> None:
-        """Take in the gradient norms of a step: numpy arrays on the CPU, else tensors."""
+    def learn(self, seen: Observation) -> None:
+        """Take in a minibatch that was trained on."""
 
-    def _settings(self) -> dict[str, Any]:
-        """What must agree between a saved state and the engine that loads it."""
-        return {"num_samples": self.num_samples, "batch_size": self.batch_size, "seed": self.seed}
+    def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: Any) -> Tensor | None:
+        """A number a sample (N,) that `learn` and `reduce` need besides the gradient norms, without waiting."""
+        return None
 
-    def _state(self) -> dict[str, Any]:
-        """The method's own tensors."""
+    def reduce(self, losses: Tensor, draw: Draw, signal: Tensor | None) -> Tensor:
+        """The training loss of a minibatch."""
+        # numpy where it can: its calls cost a fraction of torch's for an array of this size
+        share = torch.from_numpy(draw.r.numpy() / len(losses)) if draw.r.is_cpu else draw.r / len(losses)
+        return torch.dot(share.to(losses, non_blocking=True), losses)
+
+    def scale(self, factor: Any) -> Any:
+        """Last word on the learning-rate factor of a step; 0 skips it."""
+        return factor
+
+    def select(self, batch: Any, draw: Draw, score: Score | None) -> tuple[Any, Draw]:
+        """What the loader hands out of a minibatch that has arrived."""
+        return batch, draw
+
+    def upkeep(self) -> None:
+        """Work that falls due between steps. An eager loop has it done by `draw`; call it after each graph replay."""
+
+    def report(self) -> dict[str, Any]:
+        """Further numbers for `diagnostics`."""
         return {}
 
-    def _load_state(self, state: dict[str, Any]) -> None:
-        """Take over what `_state` gave."""
+    def fixed(self) -> dict[str, Any]:
+        """Settings that must agree between a saved state and the engine that loads it."""
+        return {"num_samples": self.num_samples, "batch_size": self.batch_size, "seed": self.seed}
+
+    def state(self) -> dict[str, Tensor]:
+        """The method's own tensors, on the CPU."""
+        return {}
+
+    def nbytes(self) -> int:
+        """Bytes of state that the method keeps."""
+        return sum(t.numel() * t.element_size() for t in self.state().values())
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` gave."""
 
     # ---- drawing
 
-    def loader(self, dataset: Any, *, num_workers: int = 0, **options: Any) -> Loader:
-        """A loader over `dataset` that yields (batch, draw); `options` go to torch's DataLoader."""
+    def loader(self, dataset: Any, *, num_workers: int = 0, score: Score | None = None, **options: Any) -> Loader:
+        """A loader over `dataset` that yields (batch, draw); `options` go to torch's DataLoader.
+
+        score: only for methods that look at more samples than they train on; see `Presampling`.
+        """
+        if score is not None and not self.looks_ahead:
+            raise EmaisError(f"{self.name} needs no score=: only presampling looks at candidates before it draws")
         if self._resident:
             raise EmaisError(
                 f"this engine is resident on {self.device}: call draw() and index data that lies there, or make the "
                 "engine without device= to load data through a DataLoader (the model may be on any device)"
             )
-        return Loader(self, dataset, {"num_workers": num_workers, **options})
+        return Loader(self, dataset, {"num_workers": num_workers, **options}, score)
 
     def draw(self) -> Draw:
         """The next draw, for data that is indexed directly. On a CUDA device: no host sync, can be captured."""
         self._drain()
+        if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+            self.upkeep()
         return self._stamp(*self._source.take())
 
     def _stamp(self, step: Any, index: Any, r: Any) -> Draw:
@@ -155,17 +196,19 @@ class Engine:
 
         Paper: alg:train_emais
         """
-        self.observe(losses, logits, draw, grads=grads)
-        # numpy where it can: its calls cost a fraction of torch's for an array of this size
-        share = torch.from_numpy(draw.r.numpy() / len(losses)) if draw.r.is_cpu else draw.r / len(losses)
-        return torch.dot(share.to(losses, non_blocking=True), losses)
+        return self.reduce(losses, draw, self._observe(losses, logits, draw, grads))
 
     def observe(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> None:
         """Take the per-sample gradients into the statistics and the variance report, and leave the loss alone."""
+        self._observe(losses, logits, draw, grads)
+
+    def _observe(self, losses: Tensor, logits: Tensor, draw: Draw, grads: Tensor | None) -> Tensor | None:
         ticket = self._admit(losses, draw)
         g = per_sample(losses, logits, grads)
+        signal = self.signal(losses.detach(), logits, g, draw.step)
         ticket.used = True
-        self._mailbox.post(draw.step, ticket, g)
+        self._mailbox.post(draw.step, ticket, g, signal)
+        return signal
 
     def _admit(self, losses: Tensor, draw: Draw) -> Ticket:
         if not isinstance(draw, Draw):
@@ -182,13 +225,13 @@ class Engine:
             )
         return ticket
 
-    def _absorb(self, step: int | Tensor, ticket: Ticket, norms: Any, grad: Any) -> None:
-        self.monitor.add(step, ticket.r, norms, grad)
+    def _absorb(self, seen: Observation) -> None:
+        self.monitor.add(seen)
         if self._scalers:
             self.monitor.factor()
-        else:
+        self.learn(seen)
+        if not self._scalers:
             self.monitor.close()
-        self._learn(step, ticket.index, norms)
         self._source.ready = False
 
     def refresh(self, index: Tensor, losses: Tensor, logits: Tensor, *, grads: Tensor | None = None) -> None:
@@ -203,11 +246,16 @@ class Engine:
         if index.dim() != 1 or losses.shape != index.shape:
             raise EmaisError(f"losses must be {tuple(index.shape)} as index, got {tuple(losses.shape)}")
         check_index(index, self.num_samples)
-        norms = torch.linalg.vector_norm(per_sample(losses, logits, grads).float(), dim=1)
+        g = per_sample(losses, logits, grads)
+        signal = self.signal(losses.detach(), logits, g, self._source.step)
+        norms = torch.linalg.vector_norm(g.float(), dim=1)
         if self._resident:
-            self._learn(self._source.step.clamp(min=1), index.to(self.device), norms.to(self.device))
+            step: Any = self._source.step.clamp(min=1)
+            arrays = [None if x is None else x.to(self.device) for x in (index, norms, signal)]
         else:
-            self._learn(max(1, self.step), index.cpu().numpy(), norms.cpu().numpy())
+            step = max(1, self.step)
+            arrays = [None if x is None else x.cpu().numpy() for x in (index, norms, signal)]
+        self.learn(Observation(step, arrays[0], None, arrays[1], None, arrays[2]))
         self._source.ready = False
 
     def _drain(self) -> None:
@@ -218,19 +266,23 @@ class Engine:
     def attach(self, optimizer: Optimizer, rule: str | None = None) -> StepScaler:
         """Scale the learning rate of each `optimizer.step` by the factor of its minibatch, then restore it.
 
-        rule: linear, sqrt, gain or none; by default linear for SGD and sqrt for the Adam family. Returns a handle
-        whose `remove()` detaches.
+        rule: linear, sqrt, gain, rais or none. By default EMAIS takes linear for SGD and sqrt for the Adam family,
+        RAIS takes rais, the other methods none. Returns a handle whose `remove()` detaches.
         """
         if any(s.optimizer is optimizer for s in self._scalers):
             raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
-        rule = check_rule(default_rule(optimizer) if rule is None else rule)
+        rule = check_rule(rule or self.rule or default_rule(optimizer))
         if self._scalers and rule != self.monitor.rule:
             raise EmaisError(f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}")
-        scaler = StepScaler(optimizer, rule, self.monitor, self._drain, self._scalers)
+        scaler = StepScaler(optimizer, self._factor, self.monitor, self._scalers)
         self.monitor.rule = rule
         # the optimizer's step is where the side stream is joined
         self._mailbox.overlap = self._resident and self.device.type == "cuda"
         return scaler
+
+    def _factor(self) -> Any:
+        self._drain()
+        return self.scale(self.monitor.factor())
 
     # ---- saving
 
@@ -238,11 +290,11 @@ class Engine:
         """Everything an exact resume needs; minibatches drawn ahead by workers are delivered again."""
         self._drain()
         ahead = sorted([*self._waiting.values(), *self._again], key=lambda d: int(d.step))
-        n = self.batch_size
+        n = self._drawn
         return {
             "version": STATE_VERSION,
             "method": self.name,
-            "settings": self._settings(),
+            "settings": self.fixed(),
             "step": int(self._source.step),
             "ahead": {
                 "step": torch.tensor([d.step for d in ahead], dtype=torch.int64),
@@ -250,7 +302,7 @@ class Engine:
                 "r": torch.stack([d.r for d in ahead]) if ahead else torch.empty(0, n),
             },
             "monitor": self.monitor.state_dict(),
-            "state": self._state(),
+            "state": self.state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -265,7 +317,7 @@ class Engine:
         ]
         self._source.restore(state["step"])
         self.monitor.load_state_dict(state["monitor"])
-        self._load_state(state["state"])
+        self.load_state(state["state"])
 
 
 def per_sample(losses: Tensor, logits: Tensor, grads: Tensor | None) -> Tensor:

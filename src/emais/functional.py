@@ -37,6 +37,7 @@ __all__ = [
     "importance_coefficients",
     "logit_gradients",
     "lr_scale",
+    "moment_gain",
     "parameter_gradients",
     "variance_traces",
 ]
@@ -214,6 +215,20 @@ def scale_ratio(traces: VarianceTraces, rule: str) -> Any:
 def _divide(a: Any, b: Any) -> Any:
     """a / b; of floats, too, without an exception."""
     return a / b if isinstance(b, Tensor) or b else float("nan")
+
+
+def moment_gain(uniform: Any, drawn: Any, mean: Any, batch_size: float) -> Any:
+    """RAIS's gain from averages over steps, at least 1: how much further a step may go than with uniform sampling.
+
+    uniform: of mean r|g|^2; drawn: of mean r^2|g|^2; mean: of |mean r g|^2, each over a minibatch of N:
+    gain = 1 + (uniform - drawn)/(N mean). A common factor of the three, as an average that starts at 0 has,
+    cancels. It is E|g_U|^2 / E|g_R|^2, the `gain` rule of `lr_scale` with averaged moments.
+
+    >>> moment_gain(3.0, 1.0, 0.5, 4)
+    2.0
+    """
+    gain = 1 + _divide(uniform - drawn, batch_size * mean)
+    return gain.clamp(min=1) if isinstance(gain, Tensor) else gain if gain != gain else max(1.0, float(gain))
 
 
 def lr_scale(traces: VarianceTraces, rule: str = "linear", *, max_scale: float = MAX_SCALE) -> Tensor:

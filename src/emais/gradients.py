@@ -82,7 +82,7 @@ def _walk(losses: Tensor, logits: Tensor, g: Tensor) -> Tensor | None:
         edges = [edge for edge in node.next_functions if edge[0] is not None]
         if len(edges) != 1:
             return None
-        out = node(g)
+        out = node(g)  # type: ignore[operator]
         g = out if isinstance(out, Tensor) else out[node.next_functions.index(edges[0])]
         if edges[0] == end:
             return g if g.shape == logits.shape and g.dtype == logits.dtype else None

@@ -16,6 +16,7 @@ from .errors import EmaisError, UnknownOption
 if TYPE_CHECKING:
     from .engine import Engine
 
+Score = Callable[[Any], tuple[Tensor, Tensor]]  # a batch -> its losses (n,) and logits (n, ...)
 Tagged = tuple[int, list[int]]  # step and sample indices: what crosses to a worker process
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "dataset")
 
@@ -100,10 +101,10 @@ class Loader:
     (the loop was left early, or the state saved) is delivered first by the next pass.
     """
 
-    def __init__(self, engine: Engine, dataset: Any, options: dict[str, Any]) -> None:
+    def __init__(self, engine: Engine, dataset: Any, options: dict[str, Any], score: Score | None = None) -> None:
         check_dataset(dataset, engine.num_samples)
         check_options(options)
-        self._engine = engine
+        self._engine, self._score = engine, score
         options.setdefault("generator", torch.Generator().manual_seed(engine.seed))  # not the global one
         collate = options.pop("collate_fn", None) or default_collate
         self.dataloader: DataLoader[Any] = DataLoader(
@@ -116,7 +117,7 @@ class Loader:
     def __iter__(self) -> Iterator[tuple[Any, Draw]]:
         self._engine.reissue()
         for batch, step in self.dataloader:
-            yield batch, self._engine.deliver(step)
+            yield self._engine.select(batch, self._engine.deliver(step), self._score)
 
     def __len__(self) -> int:
         return self._engine.steps_in_pass()

@@ -12,6 +12,7 @@ from .errors import EmaisError
 from .functional import LR_RULES
 from .monitor import Monitor
 
+RULES = (*LR_RULES, "rais")
 _LINEAR = ("SGD", "ASGD")
 _SQRT = (
     "Adam",
@@ -38,14 +39,14 @@ def default_rule(optimizer: Optimizer) -> str:
     if names.intersection(_LINEAR):
         return "linear"
     raise EmaisError(
-        f"no learning-rate rule is known for {type(optimizer).__name__}: pass rule= one of {', '.join(LR_RULES)}"
+        f"no learning-rate rule is known for {type(optimizer).__name__}: pass rule= one of {', '.join(RULES)}"
     )
 
 
 def check_rule(rule: str) -> str:
     """Return the rule, or list the ones there are."""
-    if rule not in LR_RULES:
-        raise EmaisError(f"rule must be one of {', '.join(LR_RULES)}, got {rule!r}")
+    if rule not in RULES:
+        raise EmaisError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
     return rule
 
 
@@ -55,24 +56,30 @@ class StepScaler:
     Schedulers compute the next rate from the present one, so a factor left in place would compound. With
     `step(closure)` the forward pass happens inside the step: the closure is wrapped, so that the factor is that of
     the minibatch it has just computed. A tensor rate is changed in place, without waiting for the device.
+
+    `factor` gives the factor once everything observed has arrived. A factor of exactly 0, known on the host, skips
+    the step: the gradients are dropped, so neither parameters nor momentum change.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        rule: str,
+        factor: Callable[[], Any],
         monitor: Monitor,
-        drain: Callable[[], None],
         siblings: list[StepScaler],
     ) -> None:
-        self.optimizer, self.rule, self._monitor, self._drain = optimizer, rule, monitor, drain
-        self._siblings = siblings
+        self.optimizer, self._factor, self._monitor, self._siblings = optimizer, factor, monitor, siblings
         siblings.append(self)
         self._saved: list[float | Tensor] = []
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
         ]
+
+    @property
+    def rule(self) -> str:
+        """The rule in force."""
+        return self._monitor.rule
 
     def remove(self) -> None:
         """Leave the optimizer as it was."""
@@ -101,8 +108,10 @@ class StepScaler:
 
     def _scale(self) -> None:
         self._restore()  # in case an earlier step raised half-way
-        self._drain()
-        factor = self._monitor.factor()
+        factor = self._factor()
+        if not isinstance(factor, Tensor) and factor == 0:
+            self.optimizer.zero_grad(set_to_none=True)
+            return
         for group in self.optimizer.param_groups:
             lr = group["lr"]
             if isinstance(lr, Tensor):

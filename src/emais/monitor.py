@@ -15,9 +15,13 @@ from .functional import (
     effective_batch_size,
     efficiency_score,
     guard_scale,
+    moment_gain,
     scale_ratio,
 )
 from .scores import NORM_MAX
+from .transfer import Observation
+
+RAIS_WEIGHT = 0.01  # of a new minibatch in the moving averages of the rule "rais"
 
 
 class Monitor:
@@ -25,7 +29,8 @@ class Monitor:
 
     A window opens with the first minibatch after `close` and takes all up to the next `close`. With
     `smoothing` = s in [0, 1) the sums behind the report are s * (those before) + (1 - s) * (this window);
-    s = 0 is the paper. Everything stays on `device`; nothing here waits for it.
+    s = 0 is the paper. The rule "rais" averages three moments over windows. Everything stays on `device`; nothing
+    here waits for it, and what is carried from step to step is written in place, so that CUDA graphs carry it, too.
 
     Paper: prop:tr_cov_est, eq:n_ems
     """
@@ -34,47 +39,81 @@ class Monitor:
         self, smoothing: float, unbiased: bool, max_scale: float, device: torch.device, on_host: bool = True
     ) -> None:
         self.smoothing, self.unbiased, self.max_scale, self.device = smoothing, unbiased, max_scale, device
-        self._on_host = on_host
+        self._xp: Any = np if on_host else torch
         self.rule = "none"
         self.step: int | Tensor = 0
+        self.open = False
         # gradient norms left out, and factors replaced by 1
-        self.counts: Any = np.zeros(2, np.int64) if on_host else torch.zeros(2, dtype=torch.int64, device=device)
+        self.counts = self._zeros(2, "int64")
+        self._gain = self._zeros(3, "float64")  # moving averages for the rule "rais"
         self._window: GradientSums | None = None
         self._before: GradientSums | None = None
-        self._open = False
         self._factor: Any = None
         self._bad: Any = False
 
-    def add(self, step: int | Tensor, r: Any, norms: Any, grad: Any) -> None:
-        """Take in a minibatch: r and gradient norms (N,), grad = sum r g (D,), numpy arrays on the CPU."""
-        sums = GradientSums.from_norms(r, norms, grad)
-        if isinstance(norms, Tensor) or not norms.max() <= NORM_MAX:
-            self.counts[0] += (~(norms <= NORM_MAX)).sum()
-        if self._open and self._window is not None:
+    def _zeros(self, n: int, dtype: str) -> Any:
+        if self._xp is np:
+            return np.zeros(n, dtype)
+        return torch.zeros(n, dtype=getattr(torch, dtype), device=self.device)
+
+    def add(self, seen: Observation) -> None:
+        """Take in a minibatch."""
+        sums = GradientSums.from_norms(seen.r, seen.norms, seen.grad)
+        if self._xp is torch or not np.maximum.reduce(seen.norms) <= NORM_MAX:
+            self.counts[0] += (~(seen.norms <= NORM_MAX)).sum()
+        if self.open and self._window is not None:
             sums = self._window + sums
-        elif self.smoothing and self._window is not None:
-            self._before = self._smoothed()
-        self._window, self._open, self._factor, self.step = sums, True, None, step
+        self._window, self.open, self._factor, self.step = sums, True, None, seen.step
 
     def close(self) -> None:
         """End the window: the optimizer has stepped."""
-        if self._factor is not None and self._open:
+        if not self.open:
+            return
+        if self._factor is not None:
             self.counts[1] += self._bad
-        self._open = False
+        if self.smoothing:
+            self._carry(self._smoothed())
+        if self.rule == "rais":
+            self._gain[:] = self._averaged()
+        self.open = False
 
     def _smoothed(self) -> GradientSums:
+        """The sums behind the report, with the open window in them."""
         assert self._window is not None
-        if self._before is None:
-            return self._window
+        if self._before is None or not self.open:
+            return self._window if self._before is None else self._before
         s = self.smoothing
         mixed = self._before * s + self._window * (1 - s)
         # a minibatch with a non-finite gradient must not poison the average: then the sums before stand
-        xp = torch if isinstance(mixed.grad, Tensor) else np
-        usable = xp.isfinite(mixed.moments).all() & xp.isfinite(mixed.grad).all()
+        usable = self._finite(mixed.moments) & self._finite(mixed.grad)
         stand = self._before * (mixed.num / self._before.num)
+        where = self._xp.where
         return GradientSums(
-            mixed.num, xp.where(usable, mixed.moments, stand.moments), xp.where(usable, mixed.grad, stand.grad)
+            mixed.num, where(usable, mixed.moments, stand.moments), where(usable, mixed.grad, stand.grad)
         )
+
+    def _finite(self, x: Any) -> Any:
+        return self._xp.isfinite(x).all()
+
+    def _carry(self, sums: GradientSums) -> None:
+        if self._before is None:
+            finite = self._finite(sums.moments) & self._finite(sums.grad)
+            if self._xp is np and not finite:
+                return
+            copy = np.copy if self._xp is np else torch.clone
+            self._before = GradientSums(sums.num, copy(sums.moments), copy(sums.grad))
+        else:
+            self._before.moments[:], self._before.grad[:] = sums.moments, sums.grad
+            self._before = GradientSums(sums.num, self._before.moments, self._before.grad)
+
+    def _averaged(self) -> Any:
+        """Moving averages of mean r|g|^2, mean r^2|g|^2 and |mean r g|^2, with the open window in them."""
+        assert self._window is not None
+        w = self._window
+        both, mu2 = w.moments / w.num, w.grad @ w.grad / w.num**2
+        new = np.array((both[1], both[0], mu2)) if self._xp is np else torch.stack((both[1], both[0], mu2))
+        mixed = (1 - RAIS_WEIGHT) * self._gain + RAIS_WEIGHT * new
+        return self._xp.where(self._finite(mixed), mixed, self._gain)
 
     @property
     def num(self) -> int:
@@ -99,29 +138,33 @@ class Monitor:
         if self._window is None:
             return 1.0
         if self._factor is None:
-            self._factor, self._bad = guard_scale(scale_ratio(self._raw_traces(), self.rule), self.max_scale)
+            if self.rule == "rais":
+                uniform, drawn, mean = self._averaged() if self.open else self._gain
+                ratio = moment_gain(uniform, drawn, mean, self._window.num)
+            else:
+                ratio = scale_ratio(self._raw_traces(), self.rule)
+            self._factor, self._bad = guard_scale(ratio, self.max_scale)
         return self._factor
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Counts and, with smoothing, the averaged sums."""
+        """Counts and what is averaged over steps."""
         sums = self._smoothed() if self.smoothing and self._window is not None else GradientSums(0, [0.0] * 3, [])
         values = {"counts": self.counts, "num": sums.num, "moments": sums.moments, "grad": sums.grad}
-        kinds = {"counts": torch.int64, "num": torch.float64, "moments": torch.float64, "grad": torch.float64}
-        return {k: torch.as_tensor(v, dtype=kinds[k]).cpu().clone() for k, v in values.items()}
+        values["gain"] = self._gain
+        return {
+            k: torch.as_tensor(v, dtype=torch.int64 if k == "counts" else torch.float64).cpu().clone()
+            for k, v in values.items()
+        }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over what `state_dict` gave; the window starts empty."""
         self._window = self._before = self._factor = None
-        self._open = False
-        num, moments, grad = float(state["num"]), state["moments"], state["grad"]
-        if self._on_host:
-            self.counts[:] = state["counts"].numpy()
-            sums = GradientSums(num, moments.numpy().copy(), grad.numpy().copy())
-        else:
-            self.counts.copy_(state["counts"])
-            sums = GradientSums(num, moments.to(self.device), grad.to(self.device))
+        self.open = False
+        num = float(state["num"])
+        give = {k: v.numpy().copy() if self._xp is np else v.to(self.device) for k, v in state.items()}
+        self.counts[:], self._gain[:] = give["counts"], give["gain"]
         if num:
-            self._window = sums
+            self._window = self._before = GradientSums(num, give["moments"], give["grad"])
 
 
 class Diagnostics:
@@ -129,13 +172,24 @@ class Diagnostics:
 
     tr_is, tr_unif, tr_opt: variance traces; n_ems: effective minibatch size; score: S(W); lr_scale: the factor for
     (or of) the latest optimizer step; step; batch_size: samples behind the numbers; nonfinite: gradient norms left
-    out of the statistics so far; degenerate: steps so far whose factor was replaced by 1.
+    out of the statistics so far; degenerate: steps so far whose factor was replaced by 1. A method may report more.
+    `estimator` says in words what the training loss estimates, and whether it is biased.
 
     Paper: prop:tr_cov_est, eq:n_ems, eq:epsilon_ems, sec:metric
     """
 
-    def __init__(self, monitor: Monitor, drain: Callable[[], None]) -> None:
-        self._monitor, self._drain = monitor, drain
+    def __init__(
+        self, monitor: Monitor, drain: Callable[[], None], estimator: str, more: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._monitor, self._drain, self.estimator, self._more = monitor, drain, estimator, more
+
+    def __getattr__(self, name: str) -> float:
+        if not name.startswith("_"):
+            self._drain()
+            more = self._more()
+            if name in more:
+                return float(more[name])
+        raise AttributeError(f"diagnostics have no {name!r}")
 
     def _traces(self) -> VarianceTraces:
         self._drain()
@@ -199,7 +253,8 @@ class Diagnostics:
     def as_dict(self) -> dict[str, float]:
         """All of it, for a logger."""
         names = ("step", "batch_size", "tr_is", "tr_unif", "tr_opt", "n_ems", "score", "lr_scale")
-        return {name: getattr(self, name) for name in (*names, "nonfinite", "degenerate")}
+        return {name: getattr(self, name) for name in (*names, "nonfinite", "degenerate", *self._more())}
 
     def __repr__(self) -> str:
-        return f"Diagnostics({', '.join(f'{k}={v:.4g}' for k, v in self.as_dict().items())})"
+        numbers = ", ".join(f"{k}={v:.4g}" for k, v in self.as_dict().items())
+        return f"Diagnostics({numbers}, estimator={self.estimator!r})"

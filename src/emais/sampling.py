@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +41,7 @@ class ExactSampler:
     The weights are the leaves of a shallow tree. A node keeps, in float64, the sum of w^e over its leaves for
     e = 1, 1/2, 1/4, ..., and their maximum. An update recomputes the touched nodes from their children, so the sums
     have no drift; a draw walks down from the top. With the two tiers of nodes that a large M gets, a step costs
-    O(N (M/N)^(1/3)), where recomputing p costs O(M).
+    O(N (M/N)^(1/3)), where recomputing p costs O(M). `kappa=None` never flattens: p is proportional to w.
 
     On the CPU only the exponents in use are kept, and small arrays are handled in numpy, whose calls cost less.
     A `resident` sampler (the default on other devices) keeps all exponents that can be needed and chooses one
@@ -58,28 +59,31 @@ class ExactSampler:
         self,
         num_samples: int,
         batch_size: int,
-        kappa: float = 1.0,
+        kappa: float | None = 1.0,
         *,
         device: torch.device | str = "cpu",
         resident: bool | None = None,
     ) -> None:
         self.num_samples = positive_int("num_samples", num_samples)
         self.batch_size = positive_int("batch_size", batch_size)
-        self.kappa = positive_float("kappa", kappa)
-        check_flattening(num_samples, batch_size, kappa)
+        self.kappa = math.inf if kappa is None else positive_float("kappa", kappa)
+        check_flattening(num_samples, batch_size, self.kappa)
         per_draw = num_samples / (2 * batch_size)
         self.tiers = 1 if per_draw < _DEEP else 2
         self.width = max(_MIN_WIDTH, round(per_draw ** (1 / (self.tiers + 1))))
         self._table = torch.zeros(-(-num_samples // self.width), self.width, device=device)
         self._on_host = self._table.is_cpu if resident is None else not resident
-        self._exponents = [2.0**-k for k in range(num_levels(num_samples, batch_size, kappa))] + [_FLAT]
+        levels = num_levels(num_samples, batch_size, self.kappa)
+        self._exponents = [1.0] if kappa is None else [2.0**-k for k in range(levels)] + [_FLAT]
         self._kept = 1 if self._on_host else len(self._exponents)
         self._starts = np.arange(batch_size) * self.width
         if not self._on_host:
             self._e = torch.tensor(self._exponents, device=device)
             # the last level is uniform and always taken: its bound is infinite
-            self._bound = torch.full_like(self._e, kappa / batch_size * BOUND_SLACK, dtype=torch.float64)
+            self._bound = torch.full_like(self._e, self.kappa / batch_size * BOUND_SLACK, dtype=torch.float64)
             self._bound[-1] = math.inf
+        self._sums: list[Tensor] = []
+        self._tops: list[Tensor] = []
         self.fill(torch.ones(1, device=device))
 
     @property
@@ -93,13 +97,18 @@ class ExactSampler:
         self._recompute()
 
     def _recompute(self) -> None:
-        sums = self._level_sums(self._table.clone() if self._kept > 1 else self._table)
-        self._sums, self._tops = [sums], [self._table.amax(1)]  # by tier, from the leaves upwards
+        sums = [self._level_sums(self._table.clone() if self._kept > 1 else self._table)]
+        tops = [self._table.amax(1)]  # by tier, from the leaves upwards
         for _ in range(1, self.tiers):
-            short = -self._tops[-1].numel() % self.width
-            self._sums[-1], self._tops[-1] = pad(self._sums[-1], (0, short)), pad(self._tops[-1], (0, short))
-            self._sums.append(self._sums[-1].unflatten(1, (-1, self.width)).sum(2))
-            self._tops.append(self._tops[-1].view(-1, self.width).amax(1))
+            short = -tops[-1].numel() % self.width
+            sums[-1], tops[-1] = pad(sums[-1], (0, short)), pad(tops[-1], (0, short))
+            sums.append(sums[-1].unflatten(1, (-1, self.width)).sum(2))
+            tops.append(tops[-1].view(-1, self.width).amax(1))
+        if not self._on_host and self._sums:  # in place: a CUDA graph knows where they lie
+            for old, new in zip(self._sums + self._tops, sums + tops, strict=True):
+                old.copy_(new)
+        else:
+            self._sums, self._tops = sums, tops
         if self._on_host:
             self._views = self._table.numpy(), [t.numpy() for t in self._tops], [s.numpy() for s in self._sums]
 
@@ -159,22 +168,29 @@ class ExactSampler:
             block.sqrt_()
         return block
 
-    def draw(self, u: Tensor) -> tuple[Tensor, Tensor]:
+    def draw(self, u: Tensor, offset: Any = None) -> tuple[Tensor, Tensor]:
         """Indices (N,) int64 and their r = 1/(M p) (N,) float32, from uniforms u (3, N) float64 in [0, 1).
+
+        With an offset a >= 0 (0-d; needs kappa=None), p is proportional to w + a: some draws come from w, the
+        others are uniform.
 
         Paper: alg:train_emais
         """
         if not self._on_host:
-            return self._draw_device(u)
-        index, r = self.draw_host(u.numpy())
+            return self._draw_device(u, offset)
+        index, r = self.draw_host(u.numpy(), None if offset is None else float(offset))
         return torch.from_numpy(index), torch.from_numpy(r)
 
-    def draw_host(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def draw_host(self, u: np.ndarray, offset: float | None = None) -> tuple[np.ndarray, np.ndarray]:
         """`draw` on the CPU, in numpy."""
         level, ends = self._choose_level()
         table, _, all_sums = self._views
         total = ends[-1]
-        node = ends.searchsorted(u[0] * total, side="right")
+        mass = total if offset is None else total + offset * self.num_samples
+        place = u[0] * mass
+        node = ends.searchsorted(place, side="right")
+        if offset is not None:
+            node = np.minimum(node, len(ends) - 1)  # the others are replaced below
         for tier in reversed(range(self.tiers - 1)):
             block = all_sums[tier][level].reshape(-1, self.width).take(node, 0)
             node = node * self.width + _pick_host(block, u[tier + 1])
@@ -182,8 +198,13 @@ class ExactSampler:
         if level:
             self._raise(torch.from_numpy(block), level)
         col = _pick_host(block, u[-1])
-        value = block.reshape(-1).take(self._starts + col)
-        return node * self.width + col, (total / self.num_samples / value.astype(np.float64)).astype(np.float32)
+        if offset is None:
+            index, value = node * self.width + col, block.reshape(-1).take(self._starts + col)
+        else:
+            spread = np.minimum((place - total) / (offset or 1.0), self.num_samples - 1).astype(np.int64)
+            index = np.where(place < total, node * self.width + col, spread)
+            value = table.reshape(-1).take(index) + offset
+        return index, (mass / self.num_samples / value.astype(np.float64)).astype(np.float32)
 
     def _choose_level(self) -> tuple[int, np.ndarray]:
         """The smallest exponent that meets max(p) N <= kappa, and the running sums of the top tier."""
@@ -197,25 +218,41 @@ class ExactSampler:
                 break
         return level, ends
 
-    def _draw_device(self, u: Tensor) -> tuple[Tensor, Tensor]:
+    def _draw_device(self, u: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor]:
         peaks = self._tops[-1].max().pow(self._e)
         fits = peaks <= self._bound * self._sums[-1].sum(1)
         level = fits.to(torch.uint8).argmax(keepdim=True)
         ends = self._sums[-1].index_select(0, level).view(-1).cumsum(0)
         total = ends[-1:]
-        node = torch.searchsorted(ends, u[0] * total, right=True)
+        mass = total if offset is None else total + offset * self.num_samples
+        place = u[0] * mass
+        node = torch.searchsorted(ends, place, right=True)
+        if offset is not None:
+            node = node.clamp(max=len(ends) - 1)  # the others are replaced below
         for tier in reversed(range(self.tiers - 1)):
             rows = self._sums[tier].view(-1, self.width)
             block = rows.index_select(0, node + level * (len(rows) // len(self._exponents)))
             node = node * self.width + _pick(block, u[tier + 1]).squeeze(1)
         block = self._table.index_select(0, node).pow_(self._e.index_select(0, level))
         col = _pick(block, u[-1])
-        r = total / self.num_samples / block.gather(1, col).squeeze(1)
-        return node * self.width + col.squeeze(1), r.float()
+        index, value = node * self.width + col.squeeze(1), block.gather(1, col).squeeze(1)
+        if offset is not None:
+            spread = ((place - total) / offset).clamp(0, self.num_samples - 1).nan_to_num_(0).long()
+            index = torch.where(place < total, index, spread)
+            value = self._table.view(-1).index_select(0, index).double() + offset
+        return index, (mass / self.num_samples / value).float()
 
-    def probabilities(self) -> Tensor:
+    def total(self) -> Any:
+        """The sum of the weights: a float on the CPU, else a 0-d tensor."""
+        return float(np.add.reduce(self._views[2][-1][0])) if self._on_host else self._sums[-1][0].sum()
+
+    def probabilities(self, offset: Any = None) -> Tensor:
         """The distribution that `draw` samples from now, (M,) float64: O(M), for analysis."""
-        return adjusted_probabilities(self.weights.double(), self.batch_size, self.kappa)
+        w = self.weights.double()
+        if self.kappa == math.inf:
+            w = w if offset is None else w + offset
+            return w / w.sum()
+        return adjusted_probabilities(w, self.batch_size, self.kappa)
 
     def nbytes(self) -> int:
         """Bytes of all state."""

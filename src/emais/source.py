@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ class Source(Protocol):
     """The next draw is prepared from the present statistics, and made again when they change, until it is taken."""
 
     sampler: ExactSampler | None  # None: uniform with replacement
+    offset: Callable[[], Any] | None  # gives what is added to every weight at the time of a draw
     ready: bool  # whether the prepared draw is up to date
 
     @property
@@ -39,6 +41,7 @@ class HostSource:
     def __init__(self, num_samples: int, batch_size: int, seed: int, scan_steps: int | None) -> None:
         self.num_samples, self.scan_steps = num_samples, scan_steps
         self.sampler: ExactSampler | None = None
+        self.offset: Callable[[], Any] | None = None
         self.step, self.ready = 0, False
         self._scan = Scan(num_samples, batch_size, seed)
         self._uniforms = Uniforms(seed, 3, batch_size)
@@ -55,7 +58,7 @@ class HostSource:
         self._scan.forget()
         u = self._uniforms.host(step)
         if self.sampler is not None:
-            return self.sampler.draw_host(u)
+            return self.sampler.draw_host(u, self.offset and self.offset())
         return (u[0] * self.num_samples).astype(np.int64), self._ones.copy()
 
     def take(self) -> tuple[int, np.ndarray, np.ndarray]:
@@ -81,6 +84,7 @@ class DeviceSource:
     ) -> None:
         self.num_samples, self.scan_steps = num_samples, scan_steps
         self.sampler: ExactSampler | None = None
+        self.offset: Callable[[], Any] | None = None
         self.ready = False
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         steps = num_steps if scan_steps is None else scan_steps
@@ -112,7 +116,7 @@ class DeviceSource:
     def _sample(self, step: Tensor) -> tuple[Tensor, Tensor]:
         u = self._uniforms(step)
         if self.sampler is not None:
-            return self.sampler.draw(u)
+            return self.sampler.draw(u, self.offset and self.offset())
         return (u[0] * self.num_samples).long(), self._r
 
     def take(self) -> tuple[Tensor, Tensor, Tensor]:

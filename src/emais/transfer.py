@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -14,9 +15,27 @@ from torch import Tensor
 
 from .loading import Ticket
 
-Handler = Callable[[int | Tensor, Ticket, Any, Any], None]
 _SHIP_WHOLE = 1 << 16  # gradients of up to this many numbers are sent as they are and summed up on arrival
 _HEAD_START = 0.5e-3  # seconds: enough for the main thread to reach backward()
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """One minibatch as a method learns from it: numpy arrays on the CPU, tensors on a device.
+
+    index, r: of the draw; norms (N,): gradient norms; grad (D,): sum r g; signal (N,): what the method's `signal`
+    gave, or None.
+    """
+
+    step: Any
+    index: Any
+    r: Any
+    norms: Any
+    grad: Any
+    signal: Any = None
+
+
+Handler = Callable[[Observation], None]
 
 
 def summarise(r: Any, grads: Any) -> tuple[Any, Any]:
@@ -58,7 +77,7 @@ class _Helper:
 
 
 class Mailbox:
-    """Brings (step, ticket, norms, grad) to a handler, by the way that costs the training step least.
+    """Brings an `Observation` to a handler, by the way that costs the training step least.
 
     Training on a GPU, statistics on the CPU: the gradients travel in pinned memory behind an event, so nobody waits
     for the whole device, and a helper thread runs the handler and prepares the next draw. It lets the main thread
@@ -79,35 +98,41 @@ class Mailbox:
         self._buffers: list[Tensor] = []
         self._letters: list[Callable[[], None]] = []  # to be received when asked for
 
-    def post(self, step: int | Tensor, ticket: Ticket, grads: Tensor) -> None:
-        """Send one minibatch: grads (N, D) on the device that trains."""
+    def post(self, step: int | Tensor, ticket: Ticket, grads: Tensor, signal: Tensor | None = None) -> None:
+        """Send one minibatch: grads (N, D) and a method's signal (N,) on the device that trains."""
         if not isinstance(ticket.index, np.ndarray):
-            self._handle_aside(step, ticket, grads) if self.overlap else self._handle_here(step, ticket, grads)
+            handle = self._handle_aside if self.overlap else self._handle_here
+            handle(step, ticket, grads, signal)
         elif grads.is_cuda:
-            self._send(step, ticket, grads)
+            self._send(step, ticket, grads, signal)
         else:
             # sync, on devices other than these
-            self._letters.append(partial(self._receive, step, ticket, grads.cpu()))
+            signal = None if signal is None else signal.cpu()
+            self._letters.append(partial(self._receive, step, ticket, grads.cpu(), signal))
 
-    def _handle_here(self, step: int | Tensor, ticket: Ticket, grads: Tensor) -> None:
-        self._handle(step, ticket, *summarise(ticket.r, grads.to(ticket.r.device, torch.float32)))
+    def _handle_here(self, step: Any, ticket: Ticket, grads: Tensor, signal: Tensor | None) -> None:
+        norms, grad = summarise(ticket.r, grads.to(ticket.r.device, torch.float32))
+        self._handle(Observation(step, ticket.index, ticket.r, norms, grad, signal))
 
-    def _receive(self, step: int | Tensor, ticket: Ticket, grads: Tensor) -> None:
-        self._handle(step, ticket, *summarise(ticket.r, grads.float().numpy()))
+    def _receive(self, step: Any, ticket: Ticket, grads: Tensor, signal: Tensor | None) -> None:
+        norms, grad = summarise(ticket.r, grads.float().numpy())
+        mark = None if signal is None else signal.float().numpy()
+        self._handle(Observation(step, ticket.index, ticket.r, norms, grad, mark))
 
-    def _handle_aside(self, step: int | Tensor, ticket: Ticket, grads: Tensor) -> None:
+    def _handle_aside(self, step: Any, ticket: Ticket, grads: Tensor, signal: Tensor | None) -> None:
         self._side = self._side or torch.cuda.Stream(grads.device)
         self._side.wait_stream(torch.cuda.current_stream(grads.device))
-        self._held.append((step, ticket, grads))
+        self._held.append((step, ticket, grads, signal))
         with torch.cuda.stream(self._side):
-            self._handle_here(step, ticket, grads)
+            self._handle_here(step, ticket, grads, signal)
             self._prepare()
 
-    def _send(self, step: int | Tensor, ticket: Ticket, grads: Tensor) -> None:
+    def _send(self, step: Any, ticket: Ticket, grads: Tensor, signal: Tensor | None) -> None:
         n, whole = len(ticket.index), grads.numel() <= _SHIP_WHOLE
         if not whole:
             grads = torch.cat(summarise(torch.from_numpy(ticket.r).to(grads.device), grads.float()))
-        host = self._buffer(grads).copy_(grads, non_blocking=True)
+        host = self._copy(grads)
+        aside = None if signal is None else self._copy(signal)
         arrived = torch.cuda.Event()
         arrived.record()
 
@@ -115,21 +140,27 @@ class Mailbox:
             self._hurry.wait(_HEAD_START)
             arrived.synchronize()
             if whole:
-                self._receive(step, ticket, host)
+                self._receive(step, ticket, host, aside)
             else:
-                self._handle(step, ticket, *np.split(host.numpy(), (n,)))
-            self._buffers.append(host)
+                norms, grad = np.split(host.numpy(), (n,))
+                mark = None if aside is None else aside.float().numpy()
+                self._handle(Observation(step, ticket.index, ticket.r, norms, grad, mark))
+            self._buffers.extend([host] if aside is None else [host, aside])
             self._prepare()
 
         self._helper = self._helper or _Helper()
         self._helper.post(receive)
 
+    def _copy(self, x: Tensor) -> Tensor:
+        return self._buffer(x).copy_(x, non_blocking=True)
+
     def _buffer(self, like: Tensor) -> Tensor:
         """Pinned memory, used again and again: taking it from torch would contend with a loader's pinning thread."""
-        while self._buffers:
-            host = self._buffers.pop()
+        for k, host in enumerate(self._buffers):
             if host.shape == like.shape and host.dtype == like.dtype:
-                return host
+                return self._buffers.pop(k)
+        if len(self._buffers) >= 8:  # shapes that vary
+            self._buffers.clear()
         return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
 
     def drain(self) -> None:

@@ -7,10 +7,16 @@ from typing import Any
 
 from ..engine import Engine
 from ..errors import EmaisError
+from .confidence import Confidence, ConfVar
 from .ema import EMAIS
+from .presampling import Presampling
+from .rais import RAIS
+from .self_paced import SelfPaced
 from .sgd import SGDScan, SGDUni
 
-METHODS: dict[str, type[Engine]] = {cls.name: cls for cls in (SGDScan, SGDUni, EMAIS)}
+METHODS: dict[str, type[Engine]] = {
+    cls.name: cls for cls in (SGDScan, SGDUni, RAIS, Presampling, Confidence, ConfVar, SelfPaced, EMAIS)
+}
 
 
 def create(name: str, num_samples: int, **settings: Any) -> Engine:

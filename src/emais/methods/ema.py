@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from torch import Tensor
 
-from ..engine import Engine
-from ..errors import EmaisError
-from ..sampling import ExactSampler
+from ..errors import positive_float
 from ..scores import EMAScores
+from ..transfer import Observation
+from .weighted import Weighted
 
 UNSEEN = 1.0  # weight of a sample with no statistics yet: all equal before the first observation
 
 
-class EMAIS(Engine):
+class EMAIS(Weighted):
     """Importance sampling with w = moving mean + moving standard deviation of each sample's gradient norm.
 
     tau: time constant, "linear" (tau = t, the paper's Linear-tau) or a number of steps; kappa: most copies of one
@@ -31,6 +30,7 @@ class EMAIS(Engine):
     """
 
     name = "emais"
+    rule = None  # by the optimizer's class: linear or sqrt
 
     def __init__(
         self,
@@ -45,17 +45,10 @@ class EMAIS(Engine):
         start: str = "zero",
         **options: Any,
     ) -> None:
-        if isinstance(warmup_epochs, bool) or not 0 <= warmup_epochs < math.inf:
-            raise EmaisError(f"warmup_epochs must be a number of at least 0, got {warmup_epochs!r}")
         # made first: they refuse bad settings before anything large is laid out
-        device, resident = options.get("device", "cpu"), options.get("resident")
-        scores = EMAScores(num_samples, tau, start=start, unseen=UNSEEN, device=device)
-        sampler = ExactSampler(num_samples, batch_size, kappa, device=device, resident=resident)
-        scan_steps = math.ceil(warmup_epochs * scores.num_samples / batch_size)
-        super().__init__(num_samples, batch_size, num_steps, seed, scan_steps=scan_steps, **options)
-        self._scores, self._sampler = scores, sampler
-        self._source.sampler = sampler
-        self.kappa, self.warmup_epochs = kappa, warmup_epochs
+        self._scores = EMAScores(num_samples, tau, start=start, unseen=UNSEEN, device=options.get("device", "cpu"))
+        self.kappa = positive_float("kappa", kappa)
+        super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
 
     @property
     def scores(self) -> EMAScores:
@@ -63,25 +56,25 @@ class EMAIS(Engine):
         self._drain()
         return self._scores
 
-    @property
-    def sampler(self) -> ExactSampler:
-        """The sampler, with every minibatch observed so far in it."""
-        self._drain()
-        return self._sampler
+    def weigh(self, seen: Observation) -> tuple[Any, Any]:
+        """UpdateStats and ComputeImportance."""
+        if isinstance(seen.index, Tensor):
+            return seen.index, self._scores.update(seen.step, seen.index, seen.norms)
+        return self._scores.update_host(seen.step, seen.index, seen.norms)
 
-    def _learn(self, step: Any, index: Any, norms: Any) -> None:
-        if isinstance(index, Tensor):
-            self._sampler.update(index, self._scores.update(step, index, norms))
-        else:
-            self._sampler.update_host(*self._scores.update_host(step, index, norms))
+    def all_weights(self) -> Tensor:
+        """ComputeImportance for all samples."""
+        return self._scores.weights()
 
-    def _settings(self) -> dict[str, Any]:
-        ours = {"tau": self._scores.tau, "kappa": self.kappa, "warmup_epochs": self.warmup_epochs}
-        return super()._settings() | ours | {"start": self._scores.start}
+    def fixed(self) -> dict[str, Any]:
+        """With tau, kappa and the start."""
+        return super().fixed() | {"kappa": self.kappa, "tau": self._scores.tau, "start": self._scores.start}
 
-    def _state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Tensor]:
+        """Algorithm 1's state."""
         return self._scores.state_dict()
 
-    def _load_state(self, state: dict[str, Tensor]) -> None:
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` gave."""
         self._scores.load_state_dict(state)
-        self._sampler.fill(self._scores.weights())
+        super().load_state(state)

@@ -1,0 +1,165 @@
+"""Presampling: look at many uniformly drawn candidates, train on the few that matter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..engine import Engine
+from ..errors import EmaisError, positive_int
+from ..loading import Draw, Loader, Score
+from ..rng import Uniforms, mix
+from ..scoring import score_norms
+from ..transfer import Observation
+
+_DECAY = 0.9  # of the moving average behind the switch
+
+
+class Presampling(Engine):
+    """Each step draws `presample` candidates uniformly, scores them by their logit-gradient norm in a forward pass
+    without gradients, and draws N of them with q proportional to it, with replacement; r = 1/(presample q).
+
+    The loader takes the scoring pass: ``imp.loader(dataset, score=f)`` with f(batch) -> (losses, logits), or where
+    data is indexed directly ``imp.draw(f)`` with f(index). The model runs in evaluation mode there, without
+    gradients, whatever f does (see `emais.scoring`).
+
+    switch: the original's: uniform minibatches while sampling would gain too little to pay. Default: always on, as
+    the EMAIS paper ran it. Further options: see `Engine`. No bytes a sample.
+
+    >>> Presampling(num_samples=10_000, batch_size=128).presample
+    1024
+    """
+
+    name = "presampling"
+    looks_ahead = True
+
+    def __init__(
+        self,
+        num_samples: int,
+        batch_size: int = 128,
+        num_steps: int | None = None,
+        seed: int = 0,
+        *,
+        presample: int = 1024,
+        switch: bool = False,
+        **options: Any,
+    ) -> None:
+        self.presample, self.switch = positive_int("presample", presample), bool(switch)
+        if self.presample < positive_int("batch_size", batch_size):
+            raise EmaisError(f"presample={presample} is below batch_size={batch_size}: the batch is drawn out of it")
+        super().__init__(num_samples, batch_size, num_steps, seed, candidates=self.presample, **options)
+        if self.switch and self._resident:
+            raise EmaisError("switch=True decides on the CPU in every step: make the engine without device=")
+        self._uniforms = Uniforms(mix(seed, 1) >> 1, 1, batch_size, self.device)
+        self._tau = 0.0  # moving average of sqrt(B sum q^2): how much a minibatch gains
+        self._on = not self.switch
+
+    def loader(self, dataset: Any, *, num_workers: int = 0, score: Score | None = None, **options: Any) -> Loader:
+        """As of `Engine`; score(batch) -> (losses, logits) of the candidates."""
+        if score is None:
+            raise EmaisError(
+                "presampling scores its candidates in a forward pass: imp.loader(dataset, score=f) with "
+                "f(batch) -> (losses, logits), one loss a sample"
+            )
+        return super().loader(dataset, num_workers=num_workers, score=score, **options)
+
+    def draw(self, score: Score | None = None) -> Draw:
+        """The next draw: score(index) -> (losses, logits) of the candidates. Without it, the candidates themselves."""
+        candidates = super().draw()
+        return candidates if score is None else self._choose(candidates, score, candidates.index)[1]
+
+    def select(self, batch: Any, draw: Draw, score: Score | None) -> tuple[Any, Draw]:
+        """Of the candidates that have arrived, those to train on."""
+        assert score is not None
+        place, chosen = self._choose(draw, score, batch)
+        return _take(batch, place), chosen
+
+    def _choose(self, candidates: Draw, score: Score, batch: Any) -> tuple[Tensor, Draw]:
+        self._drain()  # the switch must know what happened so far
+        if not self._on:
+            place = torch.arange(self.batch_size)
+            return place, self._stamp(candidates.step, candidates.index.numpy()[: self.batch_size], _ones(place))
+        norms = score_norms(score, batch).detach()
+        if len(norms) != self.presample:
+            raise EmaisError(f"score must return one loss for each of {self.presample} candidates, got {len(norms)}")
+        if self._resident:
+            place, r = choose(norms.to(self.device), self._uniforms(candidates.step)[0])
+            return place, self._stamp(candidates.step, candidates.index.index_select(0, place), r)
+        norms = norms.cpu()  # sync: the batch is cut on the CPU
+        place, r = choose(norms, self._uniforms(int(candidates.step))[0])
+        if self.switch:
+            self._judge(norms)
+        index = candidates.index.index_select(0, place)
+        return place, self._stamp(candidates.step, index.numpy(), r.numpy())
+
+    def learn(self, seen: Observation) -> None:
+        """While the switch is off, the minibatch itself says what sampling would gain."""
+        if self.switch and not self._on and seen.r is not None:
+            self._judge(torch.from_numpy(seen.norms))
+
+    def _judge(self, norms: Tensor) -> None:
+        q = distribution(norms)
+        self._tau = _DECAY * self._tau + (1 - _DECAY) * float((len(q) * q.square().sum()).sqrt())
+        self._on = self._tau > (self.presample + 3 * self.batch_size) / (3 * self.batch_size)
+
+    def report(self) -> dict[str, Any]:
+        """on: whether the next step scores candidates; gain: the moving average that the switch looks at."""
+        return {"on": self._on, "gain": self._tau}
+
+    def fixed(self) -> dict[str, Any]:
+        """With the number of candidates and the switch."""
+        return super().fixed() | {"presample": self.presample, "switch": self.switch}
+
+    def state(self) -> dict[str, Tensor]:
+        """What the switch knows."""
+        return {"tau": torch.tensor(self._tau, dtype=torch.float64), "on": torch.tensor(self._on)}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        self._tau, self._on = float(state["tau"]), bool(state["on"])
+
+
+def distribution(norms: Tensor) -> Tensor:
+    """q proportional to the norms (B,), float64; uniform if all are 0. A norm that is not finite counts as the largest.
+
+    >>> distribution(torch.tensor([1.0, 3.0, torch.nan, 0.0]))
+    tensor([0.1429, 0.4286, 0.4286, 0.0000], dtype=torch.float64)
+    """
+    norms = norms.double()
+    finite = norms.isfinite()
+    top = torch.where(finite, norms, 0.0).amax()
+    norms = torch.where(finite, norms, top)
+    return torch.where(top > 0, norms, 1.0) / torch.where(top > 0, norms.sum(), float(len(norms)))
+
+
+def choose(norms: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Places (N,) among candidates with these norms (B,), drawn with `distribution`, and r = 1/(B q) (N,) float32.
+
+    u (N,) are uniform numbers in [0, 1).
+    """
+    q = distribution(norms)
+    ends = q.cumsum(0)
+    place = torch.searchsorted(ends, u * ends[-1], right=True)
+    return place, (1 / (len(q) * q.index_select(0, place))).float()
+
+
+def _ones(place: Tensor) -> np.ndarray:
+    return np.ones(len(place), np.float32)
+
+
+def _take(batch: Any, place: Tensor) -> Any:
+    """The samples at these places of a collated batch: tensors are indexed, containers entered."""
+    if isinstance(batch, Tensor):
+        return batch.index_select(0, place.to(batch.device))
+    if isinstance(batch, dict):
+        return type(batch)((k, _take(v, place)) for k, v in batch.items())
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(_take(v, place) for v in batch))
+    if isinstance(batch, (list, tuple)) and any(isinstance(v, (Tensor, dict, list, tuple)) for v in batch):
+        return type(batch)(_take(v, place) for v in batch)
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(batch[i] for i in place.tolist())
+    raise EmaisError(f"cannot pick samples out of a {type(batch).__name__}: collate to tensors, lists, tuples or dicts")

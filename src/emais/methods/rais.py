@@ -1,0 +1,185 @@
+"""RAIS: importance from a regression of gradient norms on their history, made robust against its own errors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..columns import Columns
+from ..errors import EmaisError, positive_int
+from ..robust import fit_uncertainty, minimax_coefficients
+from ..scores import NORM_MAX
+from ..transfer import Observation
+from .weighted import Weighted
+
+# what is known of a sample: its latest norm, the one before, and moving averages with these decays
+COLUMNS = ("last", "before", "ema5", "ema9")
+NUM_FEATURES = 1 + len(COLUMNS)  # and the mean of all latest norms, the same for all samples
+BUFFER = 50_000
+
+
+class RAIS(Weighted):
+    """p proportional to v_i = <c, s_i> + k <d, s_i>: predicted norm plus k times its uncertainty, from features s_i.
+
+    s_i = [mean of all latest norms, latest norm, the one before, EMA(0.5), EMA(0.9)]. c and d are fitted to the latest
+    `buffer` observations (default: min(50000, M)) each time as many have come, beginning after the warm-up; k is set
+    with them. `emais.robust` has the mathematics. The learning rate follows the rule "rais"; to let the schedule
+    follow, too, wrap it in `emais.EffectiveSchedule`.
+
+    warmup_epochs: at least 1, so that every sample has a history. Further options: see `Engine`. 20.8 bytes a sample
+    and 28 an observation in the buffer.
+
+    >>> imp = RAIS(num_samples=1000, batch_size=10)
+    >>> imp.diagnostics.refits
+    0.0
+    """
+
+    name = "rais"
+    rule = "rais"
+
+    def __init__(
+        self,
+        num_samples: int,
+        batch_size: int = 128,
+        num_steps: int | None = None,
+        seed: int = 0,
+        *,
+        buffer: int | None = None,
+        warmup_epochs: float = 2,
+        **options: Any,
+    ) -> None:
+        if not warmup_epochs >= 1:
+            raise EmaisError(f"warmup_epochs must be at least 1 for rais, got {warmup_epochs!r}")
+        super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
+        self.buffer = max(positive_int("buffer", buffer or min(BUFFER, num_samples)), batch_size)
+        self.period = math.ceil(self.buffer / batch_size)
+        device = self.device
+        self._table = Columns(num_samples, COLUMNS, self.device)
+        self._total = torch.zeros((), dtype=torch.float64, device=device)  # of all latest norms
+        self._observed = torch.zeros(
+            self.buffer, NUM_FEATURES + 2, device=device
+        )  # features, norm, r (0: no observation)
+        self._lanes = torch.arange(batch_size, device=device)
+        # rows: c, d, and theta = c + k d. Until the first fit all samples are equal
+        self._fit = torch.zeros(3, NUM_FEATURES, dtype=torch.float64, device=device)
+        self._fit[:, 0] = 1.0
+        self._fits = torch.zeros(2, dtype=torch.int64, device=device)  # refits, and how many of them came to nothing
+        self._theta: Any = ()
+        self._due = self.scan_steps  # the step after which the next refit comes
+        self._done = 0  # steps that a resident engine has made, counted without asking the device
+        self._set_theta()
+
+    # ---- learning
+
+    def weigh(self, seen: Observation) -> tuple[Any, Any]:
+        """Record the minibatch, move the features of its samples on, and weigh them anew."""
+
+        def rule(xp: Any, norm: Any, last: Any, before: Any, ema5: Any, ema9: Any) -> tuple[Any, ...]:
+            new = last == 0  # the first norm of a sample stands for all of its history
+            move = (last, ema5 + 0.5 * (norm - ema5), ema9 + 0.1 * (norm - ema9))
+            return (norm, *(xp.where(new, norm, x) for x in move))
+
+        if seen.r is not None:
+            self._record(seen)
+        change = self._table.update(seen.index, seen.norms, rule)
+        gained = torch.as_tensor(change.new[0]).double() - torch.as_tensor(change.old[0])
+        self._total += torch.dot(gained, torch.as_tensor(change.once).double())
+        return change.index, self._own_part(change.new)
+
+    def _record(self, seen: Observation) -> None:
+        """Keep features before the observation, norm and r; r = 0 where one of them is missing."""
+        own = [torch.as_tensor(x) for x in self._table.rows(seen.index)]
+        norms, r = torch.as_tensor(seen.norms), torch.as_tensor(seen.r)
+        valid = (norms <= NORM_MAX) & (own[0] > 0)
+        row = [self._mean().float().expand_as(r), *own, torch.where(valid, norms, 0.0), r * valid]
+        place = ((seen.step - 1) * self.batch_size + self._lanes).remainder_(self.buffer)
+        self._observed.index_copy_(0, place, torch.stack(row, 1))
+
+    def learn(self, seen: Observation) -> None:
+        """As always, and refit when it is due. A resident engine does that in `upkeep`."""
+        super().learn(seen)
+        if not self._resident and seen.r is not None and seen.step >= self._due:
+            self._due = seen.step + self.period
+            self.refit()
+
+    def upkeep(self) -> None:
+        """Refit when it is due: launched on the device, without waiting for it."""
+        if not self._resident:
+            return
+        if self._done >= self._due:
+            self._due = self._done + self.period
+            self.refit()
+            if self._source.ready:
+                self._source.prepare()  # the draw that was made with the old weights
+        self._done += 1
+
+    def refit(self) -> None:
+        """Fit c and d to the buffer, and weigh all samples anew: O(M). A fit that fails leaves all as it was."""
+        self._total.copy_(self._table["last"].sum(dtype=torch.float64))  # and no rounding adds up
+        features, norms, r = self._observed.split((NUM_FEATURES, 1, 1), 1)
+        means = [torch.as_tensor(x).mean(dtype=torch.float64) for x in self._table.all()]
+        mean = torch.stack((self._mean(), *means))
+        c, d = fit_uncertainty(features, norms.squeeze(1), r.squeeze(1), mean, (self._fit[0], self._fit[1]))
+        new = torch.stack((c, d, minimax_coefficients(c, d, mean)))
+        good = new.isfinite().all() & ((r > 0).sum() >= 2 * NUM_FEATURES)
+        self._fit.copy_(torch.where(good, new, self._fit))
+        self._fits += torch.stack((torch.ones_like(good), ~good))
+        self._set_theta()
+        self._sampler.fill(self.all_weights())
+
+    # ---- weights
+
+    def _set_theta(self) -> None:
+        # numbers on the CPU, where numpy wants them; views on a device, where they change under a CUDA graph
+        self._theta = self._fit[2].unbind() if self._resident else self._fit[2].tolist()
+
+    def _mean(self) -> Tensor:
+        return self._total / self.num_samples
+
+    def offset(self) -> Any:
+        """The part of v that all samples share."""
+        return self._theta[0] * (self._mean() if self._resident else float(self._mean()))
+
+    def _own_part(self, columns: tuple[Any, ...]) -> Any:
+        """The rest of v."""
+        t1, t2, t3, t4 = self._theta[1:]
+        last, before, ema5, ema9 = columns
+        return t1 * last + t2 * before + t3 * ema5 + t4 * ema9
+
+    def all_weights(self) -> Tensor:
+        """v of all samples, without the part that they share."""
+        return torch.as_tensor(self._own_part(self._table.all()))
+
+    # ---- reporting and saving
+
+    @property
+    def coefficients(self) -> tuple[Tensor, Tensor]:
+        """c and d of the latest fit, (5,) float64 each."""
+        self._drain()
+        return self._fit[0].clone(), self._fit[1].clone()
+
+    def report(self) -> dict[str, Any]:
+        """refits so far, and how many of them failed (too few observations, or no finite optimum)."""
+        return {"refits": self._fits[0], "failed_refits": self._fits[1]}
+
+    def fixed(self) -> dict[str, Any]:
+        """With the size of the buffer."""
+        return super().fixed() | {"buffer": self.buffer}
+
+    def state(self) -> dict[str, Tensor]:
+        """Features, buffer and fit."""
+        ours = {"total": self._total, "observed": self._observed, "fit": self._fit, "fits": self._fits}
+        due = {"due": torch.tensor(self._due)}
+        return self._table.state_dict() | due | {k: v.cpu().clone() for k, v in ours.items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        self._table.load_state_dict(state)
+        for name in ("total", "observed", "fit", "fits"):
+            getattr(self, f"_{name}").copy_(state[name])
+        self._due, self._done = int(state["due"]), int(self._source.step)
+        self._set_theta()
+        super().load_state(state)

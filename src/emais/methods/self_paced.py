@@ -1,0 +1,114 @@
+"""Self-paced learning: of each minibatch only samples with a small loss train, and the bound grows every epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..engine import Engine
+from ..errors import EmaisError, positive_float
+from ..loading import Draw
+from ..transfer import Observation
+
+
+class SelfPaced(Engine):
+    """Reshuffled epochs; a sample trains if loss < 1/K. 1/K starts at a percentile of the losses of the first
+    minibatch and grows by a factor each epoch. A minibatch of which nothing is kept skips its step.
+
+    percentile: share of the first minibatch that is kept; growth: of 1/K an epoch. Further options: see `Engine`.
+    No bytes a sample.
+
+    >>> imp = SelfPaced(4, batch_size=4)
+    >>> z = torch.tensor([[0.0], [1.0], [2.0], [3.0]], requires_grad=True)
+    >>> imp.loss(z.squeeze(1), z, imp.draw()).item()
+    0.5
+    >>> imp.diagnostics.kept
+    2.0
+    """
+
+    name = "self-paced"
+    estimator = "mean(losses) of the samples kept: biased towards easy ones"
+
+    def __init__(
+        self,
+        num_samples: int,
+        batch_size: int = 128,
+        num_steps: int | None = None,
+        seed: int = 0,
+        *,
+        percentile: float = 0.6,
+        growth: float = 1.2,
+        **options: Any,
+    ) -> None:
+        if isinstance(percentile, bool) or not isinstance(percentile, float) or not 0 < percentile < 1:
+            raise EmaisError(f"percentile must be a share above 0 and below 1, got {percentile!r}")
+        super().__init__(num_samples, batch_size, num_steps, seed, scan_steps=None, **options)
+        self.percentile, self.growth = percentile, positive_float("growth", growth)
+        self._start = torch.full((), torch.nan, device=self.device)  # 1/K of the first epoch; NaN: not known yet
+        self._known = False
+        # kept of the latest optimizer step, kept so far, steps skipped so far
+        self._counts = torch.zeros(3, dtype=torch.float64, device=self.device)
+        self._counting = False  # whether minibatches are being accumulated for one optimizer step
+
+    def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: Any) -> Tensor:
+        """1 for a sample that is kept, else 0."""
+        if self._resident:
+            first = losses.float().quantile(self.percentile)
+            self._start.copy_(torch.where(self._start.isnan(), first, self._start))
+        elif not self._known:
+            self._start = losses.float().quantile(self.percentile)
+            self._known = not bool(self._start.isnan())  # sync, once
+        return (losses < self._start.to(losses.device) * self._grown(step)).float()
+
+    def _grown(self, step: Any) -> Any:
+        """How much 1/K has grown: once for each epoch that is over."""
+        epoch = (step - 1) * self.batch_size // self.num_samples
+        return self.growth**epoch
+
+    def reduce(self, losses: Tensor, draw: Draw, signal: Tensor | None) -> Tensor:
+        """The mean over the kept; 0 if there are none."""
+        assert signal is not None
+        return torch.where(signal > 0, losses, 0.0).sum() / signal.sum().clamp(min=1)
+
+    def learn(self, seen: Observation) -> None:
+        """Count."""
+        if seen.r is None:  # not trained on
+            return
+        kept = torch.as_tensor(seen.signal).sum().double()
+        latest = kept + self._counts[0] if self._counting else kept
+        self._counting = True
+        self._counts.copy_(torch.stack((latest, self._counts[1] + kept, self._counts[2])))
+
+    def scale(self, factor: Any) -> Any:
+        """0 if nothing was kept. On a device that stops the parameters, while momentum decays."""
+        kept = (self._counts[0] > 0).double()
+        if self._counting:
+            self._counts[2] += 1 - kept
+        self._counting = False
+        return factor * kept if self._resident else factor * float(kept)
+
+    def report(self) -> dict[str, Any]:
+        """kept: of the latest step; skipped: steps so far with nothing kept; threshold: 1/K now."""
+        step = max(1, int(self.monitor.step))
+        return {
+            "kept": self._counts[0],
+            "kept_so_far": self._counts[1],
+            "skipped": self._counts[2],
+            "threshold": self._start * self._grown(step),
+        }
+
+    def fixed(self) -> dict[str, Any]:
+        """With the percentile and the growth."""
+        return super().fixed() | {"percentile": self.percentile, "growth": self.growth}
+
+    def state(self) -> dict[str, Tensor]:
+        """1/K of the first epoch, and the counts."""
+        return {"start": self._start.cpu().clone(), "counts": self._counts.cpu().clone()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        self._start.copy_(state["start"])
+        self._known = not bool(state["start"].isnan())
+        self._counts.copy_(state["counts"])

@@ -1,0 +1,84 @@
+"""What methods that draw in proportion to learned weights share: a sampler, a warm-up in epochs, one hook."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from ..engine import Engine
+from ..errors import EmaisError
+from ..sampling import ExactSampler
+from ..transfer import Observation
+
+
+class Weighted(Engine):
+    """Draws with p proportional to w (+ an offset). A method says in `weigh` what w a minibatch gives its samples.
+
+    warmup_epochs: epochs without replacement that come first.
+    """
+
+    kappa: float | None = None  # most copies of a sample to expect in a minibatch; None: no bound
+
+    def __init__(
+        self,
+        num_samples: int,
+        batch_size: int = 128,
+        num_steps: int | None = None,
+        seed: int = 0,
+        *,
+        warmup_epochs: float = 2,
+        **options: Any,
+    ) -> None:
+        if isinstance(warmup_epochs, bool) or not 0 <= warmup_epochs < math.inf:
+            raise EmaisError(f"warmup_epochs must be a number of at least 0, got {warmup_epochs!r}")
+        # made first: it refuses bad settings before anything large is laid out
+        device, resident = options.get("device", "cpu"), options.get("resident")
+        self._sampler = ExactSampler(num_samples, batch_size, self.kappa, device=device, resident=resident)
+        scan_steps = math.ceil(warmup_epochs * num_samples / batch_size)
+        super().__init__(num_samples, batch_size, num_steps, seed, scan_steps=scan_steps, **options)
+        self._source.sampler, self._source.offset = self._sampler, self.offset
+        self.scan_steps, self.warmup_epochs = scan_steps, warmup_epochs
+
+    def weigh(self, seen: Observation) -> tuple[Any, Any]:
+        """Samples and their new weights, in numpy or torch as `seen` is; of a sample listed twice the last stays."""
+        raise NotImplementedError
+
+    def offset(self) -> Any:
+        """A number added to all weights when a draw is made."""
+        return None
+
+    def all_weights(self) -> Tensor:
+        """The weight of every sample, (M,), from the method's state: what a loaded state starts from."""
+        raise NotImplementedError
+
+    @property
+    def sampler(self) -> ExactSampler:
+        """The sampler, with every minibatch observed so far in it."""
+        self._drain()
+        return self._sampler
+
+    def probabilities(self) -> Tensor:
+        """The distribution that the next draw after the warm-up would come from, (M,) float64: O(M), for analysis."""
+        return self.sampler.probabilities(self.offset())
+
+    def learn(self, seen: Observation) -> None:
+        """Take the new weights into the sampler."""
+        index, weights = self.weigh(seen)
+        if isinstance(index, Tensor):
+            self._sampler.update(index, weights)
+        else:
+            self._sampler.update_host(index, weights)
+
+    def nbytes(self) -> int:
+        """Bytes of state, with the sampler's."""
+        return super().nbytes() + self._sampler.nbytes()
+
+    def fixed(self) -> dict[str, Any]:
+        """With the warm-up."""
+        return super().fixed() | {"warmup_epochs": self.warmup_epochs}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Fill the sampler; a method takes over its own tensors first."""
+        self._sampler.fill(self.all_weights())

@@ -1,0 +1,79 @@
+"""A forward pass that only looks: evaluation mode and no gradients, in whatever function makes it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from .errors import EmaisError
+from .gradients import logit_gradients
+from .loading import Score
+
+
+def score_norms(score: Score, batch: Any) -> Tensor:
+    """Logit-gradient norms (n,) of a batch, from score(batch) -> (losses (n,), logits (n, ...)), made by `looking`."""
+    with looking(), torch.enable_grad():
+        result = score(batch)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise EmaisError(f"score(batch) must return (losses, logits), got {type(result).__name__}")
+        grads = logit_gradients(*result)
+    return torch.linalg.vector_norm(grads.flatten(1), dim=1)
+
+
+@contextmanager
+def looking() -> Iterator[None]:
+    """Inside, every model that this thread calls is in evaluation mode and builds no graph; its output begins one.
+
+    So BatchNorm's statistics stand still, dropout neither drops nor uses random numbers, no activation is kept, and
+    logit gradients can still be taken from the output. On leaving, the models are as they were.
+
+    >>> model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+    >>> with looking():
+    ...     z = model(torch.ones(1, 2))
+    >>> z.requires_grad, z.grad_fn is None, model.training
+    (True, True, True)
+    """
+    thread, depth = threading.get_ident(), 0
+    were_training: list[nn.Module] = []
+    gradients = torch.is_grad_enabled()
+
+    def enter(module: nn.Module, args: Any) -> None:
+        nonlocal depth, gradients
+        if threading.get_ident() != thread:
+            return
+        depth += 1
+        if depth == 1:  # the outermost: what the user calls
+            gradients = torch.is_grad_enabled()
+            training = [m for m in module.modules() if m.training]
+            for m in training:
+                m.training = False
+            were_training.extend(training)
+            torch.set_grad_enabled(False)
+
+    def leave(module: nn.Module, args: Any, output: Any) -> Any:
+        nonlocal depth
+        if threading.get_ident() != thread:
+            return None
+        depth -= 1
+        if depth == 0:
+            torch.set_grad_enabled(gradients)
+            if isinstance(output, Tensor) and output.is_floating_point():
+                return output.detach().requires_grad_()
+        return None
+
+    handles = (register_module_forward_pre_hook(enter), register_module_forward_hook(leave))
+    outside = torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        torch.set_grad_enabled(outside)
+        for module in were_training:
+            module.training = True
