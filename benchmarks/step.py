@@ -1,9 +1,11 @@
-"""Step time of EMAIS over plain SGD: the same model and data, taking turns in one process.
+"""Step time of the methods over plain SGD: the same model and data, taking turns in one process.
 
     python benchmarks/step.py [--device cpu|cuda] [--out FOLDER]
 
-On the CPU: LeNet5, N = 128, through a DataLoader with 0 and with 2 workers. On a GPU: ResNet18 on 32x32 images in
-bf16, eager through a DataLoader, and with data on the GPU and both steps captured as CUDA graphs.
+On the CPU: LeNet5, N = 128, EMAIS and RAIS, through a DataLoader with 0 and with 2 workers. On a GPU: ResNet18 on
+32x32 images in bf16, all methods, eager through a DataLoader, and with data on the GPU and captured as CUDA graphs.
+
+Every engine is past its warm-up. RAIS's time is that of a step plus a refit divided by the steps between two.
 
 The ratio is the median over fresh processes, with its range: where memory happens to lie makes a process faster or
 slower as a whole. On the CPU glibc is told to keep freed memory: else some processes, and within one process some of
@@ -23,7 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from common import hardware, save, side_by_side
+from common import Step, block_time, hardware, save, side_by_side
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -44,57 +46,81 @@ def loss_each(z: Tensor, y: Tensor) -> Tensor:
     return nn.functional.cross_entropy(z, y, reduction="none")
 
 
-def loader_steps(make: Callable[[], nn.Module], data: TensorDataset, device: str, **options: object) -> dict:
-    """Plain SGD, twice, and EMAIS with logit gradients from autograd or in closed form, on one model."""
+def past_warm_up(imp: emais.Engine) -> emais.Engine:
+    """Feed an engine made-up gradients until it draws from what it has learned."""
+    labels = torch.randint(10, (N,), device=imp.device)
+    for _ in range(getattr(imp, "scan_steps", 0) + 1):
+        draw = imp.draw()
+        z = (3 * torch.randn(N, 10, device=imp.device)).requires_grad_()
+        if not imp.looks_ahead:
+            imp.observe(loss_each(z, labels), z, draw)
+    return imp
 
-    def forward(model: nn.Module, x: Tensor) -> Tensor:
+
+def refit_ms(imp: emais.Engine) -> float:
+    """Milliseconds a step that RAIS's refits add; 0 for other methods."""
+    if not hasattr(imp, "refit"):
+        return 0.0
+    return 1e3 * statistics.median(block_time(imp.refit, 1) for _ in range(5)) / imp.period
+
+
+def loader_steps(make: Callable[[], nn.Module], data: TensorDataset, device: str, **options: object) -> dict:
+    """Plain SGD, twice, and every method with logit gradients from autograd (EMAIS in closed form, too)."""
+
+    def forward(x: Tensor) -> Tensor:
         x = x.to(device, non_blocking=True).float().div(255)
         if device == "cpu":
             return model(x)
         with torch.autocast(device, torch.bfloat16):
             return model(x.contiguous(memory_format=torch.channels_last))
 
-    def sgd(model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    def score(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        z = forward(batch[0])
+        return loss_each(z, batch[1].to(device, non_blocking=True)), z
 
     # one model for all: two copies of it can differ in speed, by where their memory lies
     model = make()
 
-    def plain_step() -> Callable[[], None]:
-        optimizer = sgd(model)
+    def sgd() -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+
+    def plain_step() -> Step:
+        optimizer = sgd()
         batches = forever(DataLoader(data, N, shuffle=True, drop_last=True, **options))
 
         def plain() -> None:
             x, y = next(batches)
-            loss = nn.functional.cross_entropy(forward(model, x), y.to(device, non_blocking=True))
+            loss = nn.functional.cross_entropy(forward(x), y.to(device, non_blocking=True))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
 
-        return plain
+        return Step(plain)
 
-    def weighted_step(closed_form: bool) -> Callable[[], None]:
-        optimizer = sgd(model)
-        imp = emais.EMAIS(len(data), N, warmup_epochs=0.2)
+    def method_step(name: str, closed_form: bool = False) -> Step:
+        optimizer = sgd()
+        imp = past_warm_up(emais.create(name, len(data), batch_size=N))
         imp.attach(optimizer)
-        batches = forever(imp.loader(data, **options))
+        more = {"score": score} if imp.looks_ahead else {}
+        batches = forever(imp.loader(data, **options, **more))
 
         def weighted() -> None:
             (x, y), draw = next(batches)
-            z, y = forward(model, x), y.to(device, non_blocking=True)
+            z, y = forward(x), y.to(device, non_blocking=True)
             grads = cross_entropy_gradients(z, y) if closed_form else None
             loss = imp.loss(loss_each(z, y), z, draw, grads=grads)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
 
-        return weighted
+        return Step(weighted, lambda: refit_ms(imp))
 
+    names = ["rais", "emais"] if device == "cpu" else [m for m in emais.METHODS if m != "sgd-scan"]
     return {
         "sgd": plain_step(),
         "sgd again": plain_step(),  # what the measurement itself is worth
-        "emais": weighted_step(False),
-        "emais closed form": weighted_step(True),
+        **{name: method_step(name) for name in names},
+        "emais closed form": method_step("emais", closed_form=True),
     }
 
 
@@ -109,37 +135,54 @@ def captured(step: Callable[[], None]) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+
+    def replay(_alive: object = step) -> None:  # the graph reads the memory of what the step refers to
+        graph.replay()
+
+    return replay
 
 
-def resident_steps(images: Tensor, labels: Tensor) -> dict[str, Callable[[], None]]:
-    """Both methods with data, draw, step and statistics on the GPU; SGD draws its epochs from the same engine."""
+def resident_steps(images: Tensor, labels: Tensor) -> dict[str, Step]:
+    """All methods with data, draw, step and statistics on the GPU; SGD draws its epochs from the same engine."""
 
-    def make(method: str) -> Callable[[], None]:
+    def make(method: str) -> Step:
         model = ResNet18().cuda().to(memory_format=torch.channels_last)
         lr = torch.tensor(0.01, device="cuda")
         optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4, fused=True)
-        imp = emais.create(method, len(images), batch_size=N, num_steps=2000, device="cuda")
-        if method != "sgd-scan":
+        imp = past_warm_up(emais.create(method, len(images), batch_size=N, num_steps=4000, device="cuda"))
+        plain = method == "sgd-scan"
+        if not plain:
             imp.attach(optimizer)
 
-        def step() -> None:
-            draw = imp.draw()
-            x, y = images.index_select(0, draw.index), labels.index_select(0, draw.index)
+        def outputs(index: Tensor) -> tuple[Tensor, Tensor]:
+            x, y = images.index_select(0, index), labels.index_select(0, index)
             with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-                z = model(x.float().div_(255).contiguous(memory_format=torch.channels_last))
-            plain = method == "sgd-scan"
+                return model(x.float().div_(255).contiguous(memory_format=torch.channels_last)), y
+
+        def score(index: Tensor) -> tuple[Tensor, Tensor]:
+            z, y = outputs(index)
+            return loss_each(z, y), z
+
+        def step() -> None:
+            draw = imp.draw(score) if imp.looks_ahead else imp.draw()
+            z, y = outputs(draw.index)
             loss = nn.functional.cross_entropy(z, y) if plain else imp.loss(loss_each(z, y), z, draw)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
 
-        return step
+        replay = captured(step)
 
-    return {"sgd": make("sgd-scan"), "emais": make("emais")}
+        def again() -> None:
+            imp.upkeep()
+            replay()
+
+        return Step(again, lambda: refit_ms(imp))
+
+    return {"sgd" if name == "sgd-scan" else name: make(name) for name in emais.METHODS}
 
 
-def cases(device: str) -> Iterator[tuple[str, Callable[[], dict[str, Callable[[], object]]], int]]:
+def cases(device: str) -> Iterator[tuple[str, Callable[[], dict[str, Step]], int]]:
     """(name, how to make the entries, workers), one after the other so that only one lives at a time."""
     if device == "cpu":
         images = torch.randint(0, 256, (60_000, 1, 28, 28), dtype=torch.uint8)
@@ -165,9 +208,7 @@ def cases(device: str) -> Iterator[tuple[str, Callable[[], dict[str, Callable[[]
             lambda o=options, d=data: loader_steps(make, d, "cuda", **o),
             workers,
         )
-    steps = resident_steps(images.cuda(), labels.cuda())
-    yield "ResNet18 gpu resident eager", lambda: steps, 0
-    yield "ResNet18 gpu resident graph", lambda: {name: captured(step) for name, step in steps.items()}, 1
+    yield "ResNet18 gpu resident graph", lambda: resident_steps(images.cuda(), labels.cuda()), 1
 
 
 def measure(device: str, blocks: int) -> list[dict[str, object]]:

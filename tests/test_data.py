@@ -1,4 +1,5 @@
-"""The data of the demo: shapes, the fixed split, idx files from every place, and what is said when they are missing."""
+"""The one entry and the demo's data: the fixed split, idx files from every place, what is said when they are missing;
+and the real data, where they are at hand."""
 
 from __future__ import annotations
 
@@ -14,10 +15,9 @@ import pytest
 import torch
 
 from emais import EmaisError
-from emais.experiments import data
-from emais.experiments.data import load
+from emais.experiments.datasets import NAMES, Data, fmnist, load
 
-NAMES = tuple(data.FMNIST_SHA256)
+FILES = tuple(fmnist.SHA256)
 
 
 def idx(values: np.ndarray) -> bytes:
@@ -29,10 +29,10 @@ def contents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, bytes
     """A tiny Fashion-MNIST whose sums are the expected ones; no place that is looked at holds it yet."""
     rng = np.random.default_rng(0)
     shapes = ((6, 28, 28), (6,), (4, 28, 28), (4,))
-    made = {n: idx(rng.integers(0, 10, s).astype(np.uint8)) for n, s in zip(NAMES, shapes, strict=True)}
-    monkeypatch.setattr(data, "FMNIST_SHA256", {n: hashlib.sha256(raw).hexdigest() for n, raw in made.items()})
-    monkeypatch.setattr(data, "FMNIST_PACKAGED", tmp_path / "packaged")
-    monkeypatch.setattr(data, "FMNIST_ADDRESS", (tmp_path / "publisher").as_uri())
+    made = {n: idx(rng.integers(0, 10, s).astype(np.uint8)) for n, s in zip(FILES, shapes, strict=True)}
+    monkeypatch.setattr(fmnist, "SHA256", {n: hashlib.sha256(raw).hexdigest() for n, raw in made.items()})
+    monkeypatch.setattr(fmnist, "PACKAGED", tmp_path / "packaged")
+    monkeypatch.setattr(fmnist, "ADDRESS", (tmp_path / "publisher").as_uri())
     monkeypatch.delenv("EMAIS_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     return made
@@ -49,8 +49,8 @@ def test_digits() -> None:
     d = load("digits")
     assert (d.name, d.num_classes) == ("digits", 10)
     assert (tuple(d.x_train.shape), tuple(d.x_test.shape)) == ((1437, 1, 8, 8), (360, 1, 8, 8))
-    assert (d.x_train.dtype, d.y_train.dtype) == (torch.float32, torch.int64)
-    assert (d.x_train.min(), d.x_train.max()) == (0, 1)
+    assert (d.x_train.dtype, d.y_train.dtype, d.multi_label) == (torch.uint8, torch.int64, False)
+    assert (d.x_train.min(), d.x_train.max(), d.white) == (0, 16, 16)
     assert sorted(d.y_test.unique().tolist()) == list(range(10))
     assert torch.equal(load("digits").x_test, d.x_test)  # the split is fixed
 
@@ -61,9 +61,22 @@ def test_digits_need_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
         load("digits")
 
 
-def test_unknown_name() -> None:
-    with pytest.raises(EmaisError, match="'mnist'"):
+def test_unknown_names() -> None:
+    with pytest.raises(EmaisError, match=f"'mnist': there are {', '.join(NAMES)}"):
         load("mnist")
+    with pytest.raises(EmaisError, match=r"chestxray14 takes no 'sise': did you mean 'size'"):
+        load("chestxray14", sise=64)
+
+
+def test_scaled() -> None:
+    d = load("digits")
+    images = d.scaled(d.x_test)
+    assert images.dtype == torch.float32
+    assert torch.equal(images * 16, d.x_test.float())
+    assert d.scaled(images[:0]).shape == (0, 1, 8, 8)
+    before = images.clone()
+    d.scaled(images)
+    assert torch.equal(images, before)  # never in place
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -76,18 +89,18 @@ def test_fmnist_is_found(
     monkeypatch.setenv("EMAIS_DATA", str(tmp_path / "env"))
     d = load("fmnist", home if place == "given" else None)
     assert (tuple(d.x_train.shape), tuple(d.x_test.shape)) == ((6, 1, 28, 28), (4, 1, 28, 28))
-    raw = np.frombuffer(contents[NAMES[0]], dtype=np.uint8, offset=16)
-    assert np.array_equal((d.x_train * 255).round().numpy().ravel(), raw)
-    assert d.y_test.tolist() == list(contents[NAMES[3]][8:])
+    raw = np.frombuffer(contents[FILES[0]], dtype=np.uint8, offset=16)
+    assert np.array_equal(d.x_train.numpy().ravel(), raw)
+    assert d.y_test.tolist() == list(contents[FILES[3]][8:])
     assert d.y_test.dtype == torch.int64
     if place == "publisher":  # kept for the next time
-        assert sorted(p.name for p in (tmp_path / "data/fashion-mnist").iterdir()) == sorted(f"{n}.gz" for n in NAMES)
+        assert sorted(p.name for p in (tmp_path / "data/fashion-mnist").iterdir()) == sorted(f"{n}.gz" for n in FILES)
 
 
 @pytest.mark.parametrize("damage", ["other content", "cut gzip"])
 def test_corrupted_file_is_refused_by_name(damage: str, contents: dict[str, bytes], tmp_path: Path) -> None:
-    path = put(tmp_path / "given", contents) / f"{NAMES[1]}.gz"
-    other = gzip.compress(contents[NAMES[1]][:-1] + b"\xff")
+    path = put(tmp_path / "given", contents) / f"{FILES[1]}.gz"
+    other = gzip.compress(contents[FILES[1]][:-1] + b"\xff")
     path.write_bytes(other if damage == "other content" else path.read_bytes()[:-9])
     with pytest.raises(EmaisError, match=str(path)):
         load("fmnist", tmp_path / "given")
@@ -96,8 +109,8 @@ def test_corrupted_file_is_refused_by_name(damage: str, contents: dict[str, byte
 def test_missing_data_names_every_way_out(contents: dict[str, bytes], tmp_path: Path) -> None:
     with pytest.raises(EmaisError) as caught:
         load("fmnist", tmp_path / "given")
-    places = (tmp_path / "given", "data/fashion-mnist", data.FMNIST_PACKAGED, "dataset-fashion-mnist")
-    for place in (*places, data.FMNIST_ADDRESS, NAMES[0]):
+    places = (tmp_path / "given", "data/fashion-mnist", fmnist.PACKAGED, "dataset-fashion-mnist")
+    for place in (*places, fmnist.ADDRESS, FILES[0]):
         assert str(place) in str(caught.value)
     assert isinstance(caught.value.__cause__, urllib.error.URLError)
 
@@ -112,11 +125,44 @@ def test_wrong_download_is_not_kept(contents: dict[str, bytes], tmp_path: Path) 
 @pytest.mark.parametrize("raw", [b"", b"\0\0\x08", b"\0\0\x0d\x01\0\0\0\x01!", b"\0\0\x08\x02\0\0\0\x01"])
 def test_not_an_idx_file(raw: bytes) -> None:
     with pytest.raises(EmaisError, match="not an idx file"):
-        data.parse_idx(raw, Path("some-file"))
+        fmnist.parse_idx(raw, Path("some-file"))
 
 
 def test_idx_with_too_few_values() -> None:
     whole = idx(np.zeros((2, 3), dtype=np.uint8))
-    assert data.parse_idx(whole, Path("some-file")).shape == (2, 3)
+    assert fmnist.parse_idx(whole, Path("some-file")).shape == (2, 3)
     with pytest.raises(EmaisError, match="2x3 bytes of values, it holds 5"):
-        data.parse_idx(whole[:-1], Path("some-file"))
+        fmnist.parse_idx(whole[:-1], Path("some-file"))
+
+
+# ---- the real data, where they are in $EMAIS_DATA or ./data
+
+
+def real(name: str) -> Data:
+    try:
+        return load(name)
+    except EmaisError as error:
+        if "was not found" not in str(error):
+            raise
+        pytest.skip(str(error))
+
+
+def test_real_cifar10() -> None:
+    d = real("cifar10")  # its counts and sums are checked on the way
+    assert (tuple(d.x_train.shape), tuple(d.x_test.shape)) == ((50000, 3, 32, 32), (10000, 3, 32, 32))
+    assert d.y_train[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]
+
+
+def test_real_cinic10() -> None:
+    d = real("cinic10")
+    assert d.x_train.shape == d.x_test.shape == (90000, 3, 32, 32)
+
+
+def test_real_chestxray14() -> None:
+    d = real("chestxray14")
+    assert d.x_train.shape[1:] == (1, 80, 80)
+    assert 100 < d.x_train.float().mean() < 150
+    if len(d.x_train) == 3954:  # the subset of the first 4,999 images
+        counts = {name: (int(d.y_train[:, k].sum()), int(d.y_test[:, k].sum())) for k, name in enumerate(d.classes)}
+        assert (counts["Hernia"], counts["Pneumonia"]) == ((17, 10), (53, 12))
+        assert d.title == "ChestX-ray14 (subset of 4,999 images)"

@@ -15,7 +15,7 @@ import torch
 
 from emais.experiments import chart, demo, page
 from emais.experiments.chart import Chart, Series
-from emais.experiments.data import Data, load
+from emais.experiments.datasets import Data, load
 from emais.experiments.progress import Progress
 from emais.experiments.training import CURVES, Run, initialised, mean_sd, train
 
@@ -261,3 +261,10 @@ def test_progress_elsewhere_is_a_line_every_ten_seconds() -> None:
     assert stream.getvalue() == (
         " 10%  0/2 runs done, 1 steps/s, 1:30 left\n 20%  0/2 runs done, 1 steps/s, 1:20 left\n"
     )
+
+
+def test_progress_of_one_thing_in_other_units() -> None:
+    progress = Progress(total_steps=100, total_runs=0, stream=io.StringIO(), clock=lambda: 0.0, unit="images")
+    progress.begin_run("decoding")
+    progress.advance(50)
+    assert progress.line(5.0) == "decoding, 10 images/s, 0:05 left"

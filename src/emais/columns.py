@@ -29,7 +29,7 @@ class Columns:
     """Named float32 columns of M numbers, started at 0.
 
     A sample that occurs twice in a minibatch takes its first usable value; a value that is NaN, infinite or above
-    2^62 changes nothing. On the CPU in numpy, whose calls cost less; elsewhere in fixed shapes with no host sync.
+    2^62 changes nothing. In numpy, whose calls cost less; if `resident` in torch, in fixed shapes with no host sync.
 
     >>> table = Columns(3, ("total",))
     >>> change = table.update(np.array([2, 2]), np.array([5.0, 7.0], np.float32), lambda xp, x, total: (total + x,))
@@ -37,9 +37,15 @@ class Columns:
     tensor([0., 0., 5.])
     """
 
-    def __init__(self, num_samples: int, names: tuple[str, ...], device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        num_samples: int,
+        names: tuple[str, ...],
+        device: torch.device | str = "cpu",
+        resident: bool = False,
+    ) -> None:
         self._tensors = {name: torch.zeros(num_samples, device=device) for name in names}
-        self._views = [t.numpy() for t in self._tensors.values() if t.is_cpu]
+        self._views = [] if resident else [t.numpy() for t in self._tensors.values()]
 
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name]
@@ -51,9 +57,7 @@ class Columns:
         return tuple(view.take(index) for view in self._views)
 
     def all(self) -> tuple[Any, ...]:
-        """All columns, in numpy on the CPU, else in torch: a method that computes with them gets the same bits as
-        from `rows`.
-        """
+        """All columns, in numpy or, if resident, in torch: computed with, they give the same bits as `rows`."""
         return tuple(self._views or self._tensors.values())
 
     def update(self, index: Any, value: Any, rule: Rule) -> Change:
@@ -61,7 +65,7 @@ class Columns:
         return self._on_device(index, value, rule) if isinstance(index, Tensor) else self._on_host(index, value, rule)
 
     def _on_host(self, index: np.ndarray, value: np.ndarray, rule: Rule) -> Change:
-        usable = value <= NORM_MAX  # false for NaN
+        usable = np.abs(value) <= NORM_MAX  # false for NaN
         if not usable.all():
             index, value = index[usable], value[usable]
         index, first = np.unique(index, return_index=True)
@@ -72,7 +76,7 @@ class Columns:
         return Change(index, old, new, np.ones(len(index), np.float32))
 
     def _on_device(self, index: Tensor, value: Tensor, rule: Rule) -> Change:
-        usable = value <= NORM_MAX
+        usable = value.abs() <= NORM_MAX
         same = (index.unsqueeze(1) == index) & usable
         first, known = same.to(torch.uint8).argmax(1), same.any(1)
         old = self.rows(index)

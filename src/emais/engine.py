@@ -110,7 +110,7 @@ class Engine:
         return batch, draw
 
     def upkeep(self) -> None:
-        """Work that falls due between steps. An eager loop has it done by `draw`; call it after each graph replay."""
+        """Work that falls due between steps. An eager loop has it done by `draw`; call it before each graph replay."""
 
     def report(self) -> dict[str, Any]:
         """Further numbers for `diagnostics`."""

@@ -13,7 +13,8 @@ from torch import Tensor
 from .errors import EmaisError
 
 D_MIN = 1e-8
-_STEPS = 12  # step lengths 1, 1/2, 1/4, ... that a Newton step tries at once
+_SHRINK = 0.1  # of the distance to the optimum that a step aims for
+_NEAR = 0.95  # of the way to a bound that a step may go
 
 
 def misfit(c: Tensor, d: Tensor, features: Tensor, norms: Tensor, weights: Tensor) -> Tensor:
@@ -52,69 +53,75 @@ def fit_uncertainty(
     norms: Tensor,
     weights: Tensor,
     mean: Tensor,
-    start: tuple[Tensor, Tensor] | None = None,
     *,
-    max_steps: int = 60,
-    tolerance: float = 1e-13,
+    max_steps: int = 45,
+    tolerance: float = 1e-12,
 ) -> tuple[Tensor, Tensor]:
     """The smallest uncertainty that explains the observations: min <d, mean> so that R(c, d) <= 1, c >= 0, d >= 0.
 
     features (n, F), norms and weights w_j = 1/(M p_j) (n,) are the observations, weight 0 for none; mean (F,) is the
     mean of the features over all samples. Returns c and d, (F,) float64.
 
-    Solved as min R(c, d) + <d, mean> with c >= 0, d >= 1e-8, then d <- d R(c, d). That is convex, smooth and has 2F
-    unknowns: Newton's method on the ones not held by a bound, projected, with a search over step lengths. It goes on
-    until nothing improves; on a device, where looking would mean waiting, for `max_steps`. `start` is a fit to begin
-    from.
+    Solved as min R(c, d) + <d, mean> with c >= 0 and d >= 1e-8 (in units of the mean norm), then d <- d R(c, d). That
+    is convex, smooth and has 2F unknowns: a primal-dual interior-point method, one Newton step for each bound on the
+    distance to the optimum. It ends at `tolerance`; on a device, where looking would mean waiting, after `max_steps`.
     """
     if features.dim() != 2 or norms.shape != weights.shape or len(features) != len(norms):
         shapes = [tuple(x.shape) for x in (features, norms, weights)]
         raise EmaisError(f"features must be (n, F), norms and weights (n,), got {shapes}")
-    f = features.shape[1]
     w = _mean_weights(weights.double())
     counts = w > 0
     v = torch.where(counts, norms.double(), 0.0)
-    unit = (w @ v).clamp(min=1e-30)  # in these units norms are around 1
-    s, m, v = torch.where(counts.unsqueeze(1), features.double() / unit, 1.0), mean.double() / unit, v / unit
-    low = torch.cat((torch.zeros_like(m), D_MIN / unit.expand(f)))
-    x = torch.full_like(low, 1.0 / f) if start is None else torch.cat((start[0].double(), start[1].double() / unit))
-    x = torch.maximum(x, low.clamp(min=1e-12 / f))
-    lengths = 0.5 ** torch.arange(_STEPS, dtype=x.dtype, device=x.device)
-    value = torch.full_like(unit, torch.inf)
-    for _ in range(max_steps):
-        step = _newton_step(x, low, s, v, w, m)
-        trial = torch.maximum(x.unsqueeze(1) + step.unsqueeze(1) * lengths, low.unsqueeze(1))
-        values = _objective(trial, s, v, w, m)
-        best = values.argmin().view(1)
-        improved = values.index_select(0, best).squeeze(0)
-        x = torch.where(improved < value, trial.index_select(1, best).squeeze(1), x)
-        if x.is_cpu and not improved < value - tolerance * value.abs().clamp(max=1e300):
-            break
-        value = torch.minimum(value, improved)
-    c, d = x[:f], x[f:]
-    return c, d * (w @ ((s @ c - v).square() / (s @ d))) * unit
-
-
-def _objective(x: Tensor, s: Tensor, v: Tensor, w: Tensor, m: Tensor) -> Tensor:
-    """R + <d, m> for x = (c, d) of shape (2F, K) -> (K,)."""
+    unit = (w @ v).clamp(min=1e-30)  # the mean norm: in these units the problem looks the same all through training
+    s = torch.where(counts.unsqueeze(1), features.double() / unit, 1.0)
+    problem = _Problem(s, v / unit, w, mean.double() / unit)
+    x = problem.solve(max_steps, tolerance)
     c, d = x.chunk(2)
-    return w @ ((s @ c - v.unsqueeze(1)).square_().div_(s @ d)) + m @ d
+    return c, d * problem.misfit(x) * unit
 
 
-def _newton_step(x: Tensor, low: Tensor, s: Tensor, v: Tensor, w: Tensor, m: Tensor) -> Tensor:
-    """Where Newton's method would go from x, on the unknowns that are not held by a bound."""
-    c, d = x.chunk(2)
-    f, y = len(c), s @ d
-    t = (s @ c - v).div_(y)  # residual over uncertainty
-    q = w / y
-    weighted = torch.stack((q, q * t, q * t * t), 1)
-    blocks = s.T @ (weighted.unsqueeze(2) * s.unsqueeze(1)).view(len(s), -1)
-    cc, cd, dd = blocks.view(f, 3, f).unbind(1)
-    hessian = 2 * torch.cat((torch.cat((cc, -cd), 1), torch.cat((-cd, dd), 1)))
-    wt = w * t
-    gradient = torch.cat((2 * (wt @ s), m - (wt * t) @ s))
-    held = (x <= low) & (gradient > 0)
-    free = (~held).to(x.dtype)
-    ridge = 1e-12 * hessian.diagonal().abs() * free + (1 - free) + 1e-300
-    hessian = hessian * free * free.unsqueeze(1) + ridge.diag()
-    return -torch.linalg.solve_ex(hessian, gradient * free)[0]
+class _Problem:
+    """min f(x) = R(c, d) + <d, m> for x = (c, d) >= low, with R a mean over observations s (n, F), v and w (n,)."""
+
+    def __init__(self, s: Tensor, v: Tensor, w: Tensor, m: Tensor) -> None:
+        self.s, self.v, self.w, self.m = s, v, w, m
+        self.low = torch.cat((torch.zeros_like(m), torch.full_like(m, D_MIN)))
+
+    def misfit(self, x: Tensor) -> Tensor:
+        c, d = x.chunk(2)
+        return self.w @ ((self.s @ c - self.v).square() / (self.s @ d))
+
+    def solve(self, max_steps: int, tolerance: float) -> Tensor:
+        x = torch.full_like(self.low, 2.0 / len(self.low))
+        dual = torch.full_like(x, 0.1)  # the multipliers of x >= low
+        for _ in range(max_steps):
+            room = x - self.low
+            gap = (room @ dual) / len(x)
+            gradient, hessian = self.derivatives(x)
+            if x.is_cpu and gap <= tolerance and (gradient - dual).abs().max() <= 1e-9:
+                break
+            target = _SHRINK * gap
+            step = torch.linalg.solve_ex(hessian + (dual / room).diag(), target / room - gradient)[0]
+            dual_step = target / room - dual - dual / room * step
+            # keep room and dual positive; the same length for both, as f is not quadratic
+            ratio = torch.cat((-step / room, -dual_step / dual)).amax().clamp(min=_NEAR)
+            length = (_NEAR / ratio).clamp(max=1)
+            moved = x + length * step
+            good = moved.isfinite().all()  # at the limits of precision the last solution stands
+            x, dual = torch.where(good, moved, x), torch.where(good, dual + length * dual_step, dual)
+            if x.is_cpu and not good:
+                break
+        return x
+
+    def derivatives(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradient (2F,) and Hessian (2F, 2F) of f."""
+        s, w, f = self.s, self.w, len(self.m)
+        c, d = x.chunk(2)
+        y = s @ d
+        t = (s @ c - self.v).div_(y)  # residual over uncertainty
+        q, wt = w / y, w * t
+        weighted = torch.stack((q, q * t, q * t * t), 1)
+        blocks = s.T @ (weighted.unsqueeze(2) * s.unsqueeze(1)).view(len(s), -1)
+        cc, cd, dd = blocks.view(f, 3, f).unbind(1)
+        hessian = 2 * torch.cat((torch.cat((cc, -cd), 1), torch.cat((-cd, dd), 1)))
+        return torch.cat((2 * (wt @ s), self.m - (wt * t) @ s)), hessian

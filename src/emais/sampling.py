@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .errors import positive_float, positive_int
+from .errors import EmaisError, positive_float, positive_int
 from .functional import BOUND_SLACK, adjusted_probabilities, check_flattening
 from .rng import mix
 
@@ -176,6 +176,8 @@ class ExactSampler:
 
         Paper: alg:train_emais
         """
+        if offset is not None and self.kappa != math.inf:
+            raise EmaisError("an offset needs kappa=None: flattening is defined for p proportional to w alone")
         if not self._on_host:
             return self._draw_device(u, offset)
         index, r = self.draw_host(u.numpy(), None if offset is None else float(offset))

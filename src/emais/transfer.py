@@ -52,7 +52,8 @@ class _Helper:
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._outcomes: SimpleQueue[BaseException | None] = SimpleQueue()
         self.pending = 0
-        threading.Thread(target=self._work, name="emais", daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name="emais", daemon=True)
+        self._thread.start()
 
     def _work(self) -> None:
         while True:
@@ -69,8 +70,8 @@ class _Helper:
         self._jobs.put(job)
 
     def wait(self) -> None:
-        """Until all jobs are done; raises what the first failed one raised."""
-        while self.pending:
+        """Until all jobs are done; raises what the first failed one raised. A job that asks waits for nobody."""
+        while self.pending and threading.current_thread() is not self._thread:
             self.pending -= 1
             if (error := self._outcomes.get()) is not None:
                 raise error
@@ -107,7 +108,7 @@ class Mailbox:
             self._send(step, ticket, grads, signal)
         else:
             # sync, on devices other than these
-            signal = None if signal is None else signal.cpu()
+            signal = None if signal is None else signal.cpu().clone()  # it may be the losses, and is read later
             self._letters.append(partial(self._receive, step, ticket, grads.cpu(), signal))
 
     def _handle_here(self, step: Any, ticket: Ticket, grads: Tensor, signal: Tensor | None) -> None:

@@ -19,7 +19,7 @@ from torch import nn
 import emais
 
 from ..errors import EmaisError, positive_int
-from .data import Data, load
+from .datasets import Data, load
 from .models import LeNet5
 from .page import LABELS, page
 from .progress import Progress

@@ -28,8 +28,9 @@ def clock_time(seconds: float) -> str:
 class Progress:
     """Counts steps and runs, and shows them on stderr with the rate and the time left.
 
-    total_steps: steps of all runs together; total_runs: how many runs there are. Use it as a context manager:
-    on leaving, the live line is wiped, so that what is printed next starts on a clean one.
+    total_steps: steps of all runs together; total_runs: how many runs there are, 0 where there is but one thing to
+    do; unit: what a step is called. Use it as a context manager: on leaving, the live line is wiped, so that what is
+    printed next starts on a clean one.
 
     >>> import io
     >>> with Progress(total_steps=20, total_runs=2, stream=io.StringIO()) as progress:
@@ -45,8 +46,9 @@ class Progress:
         total_runs: int,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        unit: str = "steps",
     ) -> None:
-        self.total_steps, self.total_runs = total_steps, total_runs
+        self.total_steps, self.total_runs, self.unit = total_steps, total_runs, unit
         self.steps, self.runs, self.label = 0, 0, ""
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
@@ -80,11 +82,11 @@ class Progress:
 
     def line(self, now: float) -> str:
         """What is shown: runs done, what is running, steps a second, time left."""
-        parts = [f"{self.runs}/{self.total_runs} runs done", self.label]
+        parts = [f"{self.runs}/{self.total_runs} runs done" if self.total_runs else "", self.label]
         elapsed = now - self._start
         if elapsed >= SETTLE and self.steps:
             rate = self.steps / elapsed
-            parts += [f"{rate:.0f} steps/s", f"{clock_time((self.total_steps - self.steps) / rate)} left"]
+            parts += [f"{rate:.0f} {self.unit}/s", f"{clock_time((self.total_steps - self.steps) / rate)} left"]
         return ", ".join(part for part in parts if part)
 
     def _show(self, now: float) -> None:

@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 import emais
 
 from ..engine import Engine
-from .data import Data
+from .datasets import Data
 
 CURVES = ("step", "train_loss", "test_error", "n_ems", "score", "lr", "lr_scale")
 POINTS = 60  # about so many points a curve
@@ -57,7 +57,7 @@ def train(
     net = initialised(model, seed)
     optimizer = SGD(net.parameters(), lr=lr, momentum=0.9, weight_decay=weight_decay)
     schedule = CosineAnnealingLR(optimizer, num_steps)
-    dataset = TensorDataset(data.x_train, data.y_train)
+    dataset = TensorDataset(data.scaled(data.x_train), data.y_train)
 
     imp = emais.create(method, len(dataset), batch_size=batch_size, num_steps=num_steps, seed=seed)  # 1
     loader = imp.loader(dataset)  # 2: instead of DataLoader(dataset, batch_size, shuffle=True)
@@ -91,7 +91,7 @@ def error_rate(net: nn.Module, data: Data, chunk: int = 1000) -> float:
     """Percentage of the test set that is classified wrongly."""
     net.eval()
     batches = zip(data.x_test.split(chunk), data.y_test.split(chunk), strict=True)
-    wrong = sum(int((net(x).argmax(1) != y).sum()) for x, y in batches)
+    wrong = sum(int((net(data.scaled(x)).argmax(1) != y).sum()) for x, y in batches)
     net.train()
     return 100 * wrong / len(data.y_test)
 

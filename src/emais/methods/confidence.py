@@ -32,7 +32,7 @@ class _OwnHistory(Weighted):
         **options: Any,
     ) -> None:
         super().__init__(num_samples, batch_size, num_steps, seed, **options)
-        self._history = Columns(num_samples, self.columns, self.device)
+        self._history = Columns(num_samples, self.columns, self.device, self._resident)
         self._sampler.fill(self.all_weights())
         self._checked = False
 
@@ -40,13 +40,14 @@ class _OwnHistory(Weighted):
         """1 - p(true class): what softmax - onehot holds, with a minus, at the class."""
         doubt = grads.float().amin(1).neg_()
         if not self._checked:
-            self._check(losses, logits, doubt)
+            self._check(losses, logits, grads)
             self._checked = True
         return doubt
 
-    def _check(self, losses: Tensor, logits: Tensor, doubt: Tensor) -> None:
-        """On the first minibatch. Of a cross-entropy with one label, exp(-loss) is p(true class), too."""
-        off = (losses.float().neg().exp() - (1 - doubt)).abs().max()
+    def _check(self, losses: Tensor, logits: Tensor, grads: Tensor) -> None:
+        """On the first minibatch. Softmax - onehot sums to 0, and exp(-loss) is p(true class), too."""
+        g = grads.float()
+        off = (losses.float().neg().exp() - (1 + g.amin(1))).abs().max() + g.sum(1).abs().max()
         if logits.dim() != 2 or logits.shape[1] < 2 or not off <= _TOLERANCE:  # sync, once
             raise EmaisError(
                 f"{self.name} needs p(true class): cross-entropy losses (no label smoothing, no class weights) of "

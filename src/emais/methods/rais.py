@@ -57,7 +57,8 @@ class RAIS(Weighted):
         self.buffer = max(positive_int("buffer", buffer or min(BUFFER, num_samples)), batch_size)
         self.period = math.ceil(self.buffer / batch_size)
         device = self.device
-        self._table = Columns(num_samples, COLUMNS, self.device)
+        self._table = Columns(num_samples, COLUMNS, device, self._resident)
+        self._table["last"].fill_(-1.0)  # not seen yet
         self._total = torch.zeros((), dtype=torch.float64, device=device)  # of all latest norms
         self._observed = torch.zeros(
             self.buffer, NUM_FEATURES + 2, device=device
@@ -78,14 +79,14 @@ class RAIS(Weighted):
         """Record the minibatch, move the features of its samples on, and weigh them anew."""
 
         def rule(xp: Any, norm: Any, last: Any, before: Any, ema5: Any, ema9: Any) -> tuple[Any, ...]:
-            new = last == 0  # the first norm of a sample stands for all of its history
+            new = last < 0  # the first norm of a sample stands for all of its history
             move = (last, ema5 + 0.5 * (norm - ema5), ema9 + 0.1 * (norm - ema9))
             return (norm, *(xp.where(new, norm, x) for x in move))
 
         if seen.r is not None:
             self._record(seen)
         change = self._table.update(seen.index, seen.norms, rule)
-        gained = torch.as_tensor(change.new[0]).double() - torch.as_tensor(change.old[0])
+        gained = torch.as_tensor(change.new[0]).double() - torch.as_tensor(change.old[0]).clamp(min=0)
         self._total += torch.dot(gained, torch.as_tensor(change.once).double())
         return change.index, self._own_part(change.new)
 
@@ -93,7 +94,7 @@ class RAIS(Weighted):
         """Keep features before the observation, norm and r; r = 0 where one of them is missing."""
         own = [torch.as_tensor(x) for x in self._table.rows(seen.index)]
         norms, r = torch.as_tensor(seen.norms), torch.as_tensor(seen.r)
-        valid = (norms <= NORM_MAX) & (own[0] > 0)
+        valid = (norms <= NORM_MAX) & (own[0] >= 0)
         row = [self._mean().float().expand_as(r), *own, torch.where(valid, norms, 0.0), r * valid]
         place = ((seen.step - 1) * self.batch_size + self._lanes).remainder_(self.buffer)
         self._observed.index_copy_(0, place, torch.stack(row, 1))
@@ -118,11 +119,11 @@ class RAIS(Weighted):
 
     def refit(self) -> None:
         """Fit c and d to the buffer, and weigh all samples anew: O(M). A fit that fails leaves all as it was."""
-        self._total.copy_(self._table["last"].sum(dtype=torch.float64))  # and no rounding adds up
+        self._total.copy_(self._table["last"].clamp(min=0).sum(dtype=torch.float64))  # and no rounding adds up
         features, norms, r = self._observed.split((NUM_FEATURES, 1, 1), 1)
-        means = [torch.as_tensor(x).mean(dtype=torch.float64) for x in self._table.all()]
+        means = [torch.as_tensor(x).clamp(min=0).mean(dtype=torch.float64) for x in self._table.all()]
         mean = torch.stack((self._mean(), *means))
-        c, d = fit_uncertainty(features, norms.squeeze(1), r.squeeze(1), mean, (self._fit[0], self._fit[1]))
+        c, d = fit_uncertainty(features, norms.squeeze(1), r.squeeze(1), mean)
         new = torch.stack((c, d, minimax_coefficients(c, d, mean)))
         good = new.isfinite().all() & ((r > 0).sum() >= 2 * NUM_FEATURES)
         self._fit.copy_(torch.where(good, new, self._fit))

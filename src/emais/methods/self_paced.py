@@ -67,6 +67,9 @@ class SelfPaced(Engine):
         epoch = (step - 1) * self.batch_size // self.num_samples
         return self.growth**epoch
 
+    def refresh(self, *args: Any, **options: Any) -> None:
+        """There are no statistics to refresh."""
+
     def reduce(self, losses: Tensor, draw: Draw, signal: Tensor | None) -> Tensor:
         """The mean over the kept; 0 if there are none."""
         assert signal is not None
@@ -78,7 +81,7 @@ class SelfPaced(Engine):
             return
         kept = torch.as_tensor(seen.signal).sum().double()
         latest = kept + self._counts[0] if self._counting else kept
-        self._counting = True
+        self._counting = bool(self._scalers)
         self._counts.copy_(torch.stack((latest, self._counts[1] + kept, self._counts[2])))
 
     def scale(self, factor: Any) -> Any:

@@ -38,7 +38,11 @@ class Weighted(Engine):
         self._sampler = ExactSampler(num_samples, batch_size, self.kappa, device=device, resident=resident)
         scan_steps = math.ceil(warmup_epochs * num_samples / batch_size)
         super().__init__(num_samples, batch_size, num_steps, seed, scan_steps=scan_steps, **options)
-        self._source.sampler, self._source.offset = self._sampler, self.offset
+        self._source.sampler = self._sampler
+        if type(self).offset is not Weighted.offset:
+            if self.kappa is not None:
+                raise EmaisError(f"{type(self).__name__} has an offset and a kappa: flattening is defined for w alone")
+            self._source.offset = self.offset
         self.scan_steps, self.warmup_epochs = scan_steps, warmup_epochs
 
     def weigh(self, seen: Observation) -> tuple[Any, Any]:

@@ -1,0 +1,69 @@
+"""CINIC-10: folders of small PNGs, by part and class."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import EmaisError, positive_int
+from .base import Arrays, Bytes, Data
+from .cache import cached
+from .cifar10 import CLASSES
+from .images import decode_all, rgb_of_size
+from .places import missing, places
+from .sources import Folder
+
+PARTS = ("train", "test")  # the paper's 90000 and 90000; `valid`, another 90000, is not used
+
+
+def load_cinic10(folder: Path | str | None = None, per_class: int = 9000) -> Data:
+    """CINIC-10: 90000 training and 90000 test images of 32x32 in colour (some were grey), CIFAR-10's ten classes.
+
+    folder: has train/, valid/ and test/, each with a folder a class; per_class: how many images each of these holds.
+
+    Paper: sec:experiment
+    """
+    positive_int("per_class", per_class)
+    looked = places(folder, ("cinic10", "CINIC-10", "cinic-10"))
+    home = next((place for place in looked if all((place / part / CLASSES[0]).is_dir() for part in PARTS)), None)
+    if home is None:
+        layout = f"folders train and test (and valid, unused), each with {', '.join(CLASSES)}, of 32x32 .png files"
+        raise missing("CINIC-10", looked, "the CINIC-10 page of Edinburgh DataShare (L. Darlow)", layout)
+    names = {part: image_names(home, part, per_class) for part in PARTS}
+    listed = hashlib.sha256("\n".join(names["train"] + names["test"]).encode()).hexdigest()
+    arrays = cached("cinic10", {"names": listed}, lambda: decoded(home, names))
+    return Data.of("cinic10", title(per_class), CLASSES, arrays)
+
+
+def title(per_class: int) -> str:
+    """The name to print."""
+    return "CINIC-10" if per_class == 9000 else f"CINIC-10 (subset, {per_class:,} images a class)"
+
+
+def image_names(home: Path, part: str, per_class: int) -> list[str]:
+    """All images of a part, class by class, each class sorted and complete."""
+    names: list[str] = []
+    for label in CLASSES:
+        folder = home / part / label
+        own = sorted(name for name in os.listdir(folder) if name.endswith(".png")) if folder.is_dir() else []
+        if len(own) != per_class:
+            raise EmaisError(f"{folder} has {len(own)} .png files, expected {per_class}: unpack CINIC-10 again")
+        names += (f"{part}/{label}/{name}" for name in own)
+    return names
+
+
+def decoded(home: Path, names: dict[str, list[str]]) -> Arrays:
+    """Images and labels of both parts."""
+    source = Folder(home)
+
+    def decode(name: str) -> Bytes:
+        return rgb_of_size(source.read(name), source.where(name), 32)
+
+    images = decode_all(names["train"] + names["test"], decode, (3, 32, 32), "CINIC-10")
+    arrays = dict(zip(("x_train", "x_test"), np.split(images, [len(names["train"])]), strict=True))
+    for part in PARTS:
+        arrays[f"y_{part}"] = np.repeat(np.arange(10, dtype=np.uint8), len(names[part]) // 10)
+    return arrays

@@ -1,0 +1,181 @@
+"""The code on the pages of docs/ runs as it stands, and the figures that they give are the library's."""
+
+import copy
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import losses_of
+from torch.utils.data import TensorDataset
+
+import emais
+
+DOCS = Path(__file__).parent.parent / "docs"
+OWN = DOCS / "your_own_method.md"
+CARDS = {path.stem: path for path in sorted((DOCS / "methods").glob("*.md")) if path.stem != "README"}
+SECTIONS = ["Idea", "Formula", "Use", "Cost", "When it helps", "When it hurts", "What the original", "Reference"]
+M = 60_000  # of the figures for memory
+
+
+def python_blocks(path):
+    return re.findall(r"```python\n(.*?)```", path.read_text(), re.S)
+
+
+def run_card(name):
+    names = {}
+    exec(python_blocks(CARDS[name])[0], names)
+    return names
+
+
+def bytes_a_sample(name):
+    used = emais.create(name, M).nbytes()
+    return f"{used / M:.2f}" if used else "0"
+
+
+# ---- the method cards
+
+
+def test_every_method_has_a_card_and_a_true_line_in_the_index():
+    index = (DOCS / "methods" / "README.md").read_text()
+    row = r"^\| \[([\w-]+)\]\(\1\.md\) \|.* \| (yes|no) \| .* \| ([^|]+) \| ([\d.]+) \|$"
+    rows = {name: rest for name, *rest in re.findall(row, index, re.M)}
+    assert CARDS.keys() == rows.keys() == emais.METHODS.keys()
+    for name, (unbiased, rule, used) in rows.items():
+        method = emais.METHODS[name]
+        assert used == bytes_a_sample(name)
+        assert rule.startswith(method.rule or "linear for SGD, sqrt for the Adam family")
+        assert unbiased == ("no" if "biased" in method.estimator.replace("unbiased", "") else "yes")
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_card_has_all_sections_and_the_memory_in_use(name):
+    text = CARDS[name].read_text()
+    titles = re.findall(r"^## (.*)$", text, re.M)
+    assert text.startswith(f"# {name}: ")
+    assert [t[: len(s)] for t, s in zip(titles, SECTIONS, strict=True)] == SECTIONS
+    assert f"**Memory.** {bytes_a_sample(name)} bytes a sample (`nbytes()/M` at M = 60,000)" in text
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_the_loop_of_a_card_trains(name, capsys):
+    names = run_card(name)
+    imp, dataset = names["imp"], names["dataset"]
+    assert imp.name == name
+    assert imp.diagnostics.step == imp.num_steps
+    assert "Diagnostics(step=" in capsys.readouterr().out
+    inputs, targets = dataset.tensors
+    assert (names["model"](inputs).argmax(1) == targets).float().mean() > 0.8
+
+
+def test_the_rais_card_lets_the_schedule_follow():
+    names = run_card("rais")
+    imp, schedule = names["imp"], names["schedule"]
+    assert imp.diagnostics.refits > imp.diagnostics.failed_refits
+    assert schedule.t_eff == imp.num_steps  # gains are at least 1, and t_eff stops here
+    assert schedule.get_last_lr()[0] < 1e-6
+
+
+# ---- your own method
+
+
+@pytest.fixture(scope="module")
+def page():
+    """What the blocks of the page define, run in order; they check a resume themselves."""
+    torch.manual_seed(0)
+    names = {}
+    for block in python_blocks(OWN):
+        exec(block, names)
+    return names
+
+
+@pytest.fixture
+def noisy():
+    """300 samples, every tenth with the wrong label: losses differ, and go on differing."""
+    x = torch.randn(300, 5)
+    return TensorDataset(x, (x[:, 0] > 0).long() ^ (torch.arange(300) % 10 == 0).long())
+
+
+def all_losses(model, dataset):
+    return losses_of(model, dataset.tensors)[0].detach()
+
+
+def test_own_method_trains(page, noisy):
+    run = imp, model, _ = page["make"](300, num_steps=150)
+    before = all_losses(model, noisy).mean()
+    page["train"](*run, imp.loader(noisy))
+    assert imp.diagnostics.step == 150
+    assert all_losses(model, noisy).mean() < 0.8 * before
+
+
+@pytest.mark.statistical
+def test_own_method_draws_samples_with_a_low_loss_less_often(page, noisy):
+    """Of draws made after training, far fewer go to the quarter with the lowest losses, as p says."""
+    run = imp, model, _ = page["make"](300, num_steps=600)
+    page["train"](*run, imp.loader(noisy), steps=500)
+    order = all_losses(model, noisy).argsort()
+    low, high = order[:75], order[-75:]
+    p = imp.probabilities()
+    assert p[low].max() < p[high].min()
+    counts = torch.cat([imp.draw().index for _ in range(100)]).bincount(minlength=300)
+    assert 2 * counts[low].sum() < counts[high].sum()
+    for part in (low, high):
+        share, total = p[part].sum(), counts.sum()
+        assert abs(counts[part].sum() - total * share) < 4 * (total * share * (1 - share)).sqrt()
+
+
+def test_own_method_is_unbiased(page, noisy):
+    """r = 1/(M p) of the distribution that the draw came from, and at most 2 thanks to the offset."""
+    run = imp, *_ = page["make"](300, num_steps=None)
+    for _ in range(4):
+        page["train"](*run, imp.loader(noisy))
+    p = imp.probabilities()
+    draw = imp.draw()
+    torch.testing.assert_close(draw.r.double(), 1 / (300 * p[draw.index]), rtol=1e-6, atol=0)
+    assert draw.r.max() <= 2
+    assert p.max() > 2 * p.min()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_own_method_resumes_exactly(page, noisy, workers):
+    """Also with minibatches drawn ahead by workers."""
+
+    def go_on(run, steps=None):
+        return page["train"](*run, run[0].loader(noisy, num_workers=workers), steps)
+
+    run = page["make"](300, num_steps=80)
+    go_on(run, steps=50)
+    saved = copy.deepcopy([part.state_dict() for part in run])
+    rest = go_on(run)
+    resumed = page["make"](300, num_steps=80)
+    for part, state in zip(resumed, saved, strict=True):
+        part.load_state_dict(state)
+    again = go_on(resumed)
+    assert [d.step for d in rest] == [d.step for d in again] == list(range(51, 81))
+    for one, other in zip(rest, again, strict=True):
+        assert torch.equal(one.index, other.index)
+        assert torch.equal(one.r, other.r)
+    assert rest[-1].r.max() > 1.2  # not the warm-up: r differs from 1
+
+
+def test_own_method_refuses_the_state_of_another_decay(page):
+    imp, *_ = page["make"](300, num_steps=80)
+    other = page["LossSampling"](300, batch_size=20, num_steps=80, decay=0.9)
+    with pytest.raises(emais.EmaisError, match="decay"):
+        other.load_state_dict(imp.state_dict())
+
+
+def test_own_method_runs_resident_as_on_the_host(page, noisy):
+    """The same class with torch in place of numpy gives the same probabilities."""
+    x, y = noisy.tensors
+    found = []
+    for resident in (False, True):
+        torch.manual_seed(1)
+        model = torch.nn.Linear(5, 2)
+        imp = page["LossSampling"](300, batch_size=20, resident=resident, num_steps=60)
+        for _ in range(60):
+            draw = imp.draw()
+            losses, logits = losses_of(model, (x[draw.index], y[draw.index]))
+            imp.loss(losses, logits, draw)
+        found.append(imp.probabilities())
+    torch.testing.assert_close(*found)

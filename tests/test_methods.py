@@ -1,0 +1,431 @@
+"""Every method in the same loop: what it draws, what it trains on, what it reports, and what it refuses."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from conftest import losses_of
+from reference import LiteralRAIS
+from scipy import stats
+from torch import nn
+
+import emais
+from emais import EmaisError
+from emais import functional as F
+from emais.methods.presampling import distribution
+
+M, N, T = 96, 16, 60
+WEIGHTED = ("rais", "confidence", "confvar", "emais")
+
+
+def train(name, task, *, steps=T, optimizer=torch.optim.SGD, lr=0.1, resident=False, seed=3, **options):
+    """The one loop for all. Yields (imp, draw, losses, logit gradients) after each step."""
+    dataset, model = task
+    imp = emais.create(name, M, batch_size=N, num_steps=T, seed=seed, resident=resident, **options)
+    opt = optimizer(model.parameters(), lr=lr)
+    imp.attach(opt)
+    if resident:
+        pairs = iter(lambda: resident_pair(imp, dataset, model), None)
+    else:
+        score = {"score": lambda batch: losses_of(model, batch)} if imp.looks_ahead else {}
+        pairs = iter(imp.loader(dataset, **score))
+    for _ in range(steps):
+        batch, draw = next(pairs)
+        losses, z = losses_of(model, batch)
+        g = F.logit_gradients(losses, z)
+        opt.zero_grad()
+        loss = imp.loss(losses, z, draw)
+        loss.backward()
+        opt.step()
+        yield imp, draw, losses.detach(), g, loss.detach()
+
+
+def resident_pair(imp, dataset, model):
+    def at(index):
+        return tuple(t[index] for t in dataset.tensors)
+
+    draw = imp.draw(lambda index: losses_of(model, at(index))) if imp.looks_ahead else imp.draw()
+    return at(draw.index), draw
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize("name", emais.METHODS)
+def test_every_method_trains_with_every_optimizer(task, name, optimizer):
+    losses = [float(row[2].mean()) for row in train(name, task, optimizer=optimizer)]
+    assert len(losses) == T
+    # a method may draw hard samples: judge the model on all of the data
+    dataset, model = task
+    assert losses_of(model, dataset.tensors)[0].mean() < 0.85 * math.log(3)
+
+
+@pytest.mark.parametrize("name", emais.METHODS)
+def test_resident_is_the_same_as_on_the_host(name):
+    runs = []
+    for resident in (False, True):
+        torch.manual_seed(0)
+        x = torch.randn(M, 5)
+        y = (x[:, 0] + 0.5 * torch.randn(M) > 0).long() + (x[:, 1] > 1).long()
+        task = torch.utils.data.TensorDataset(x, y), nn.Linear(5, 3)
+        rows = [
+            (d.index, d.r, loss, imp.diagnostics.lr_scale)
+            for imp, d, _, _, loss in train(name, task, resident=resident)
+        ]
+        runs.append(rows)
+    for a, b in zip(*runs, strict=True):
+        assert torch.equal(a[0], b[0])
+        torch.testing.assert_close(a[1], b[1], rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(a[2], b[2], rtol=1e-3, atol=1e-5)
+        assert a[3] == pytest.approx(b[3], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_r_belongs_to_the_distribution_that_was_drawn_from(task, name):
+    """r p M = 1, so sum_i p_i r_i f_i is the mean of f for every f: unbiased."""
+    p = None
+    for t, (imp, draw, _, _, _) in enumerate(train(name, task), 1):
+        if p is not None and t > imp.scan_steps + 1:
+            torch.testing.assert_close(draw.r.double() * p[draw.index] * M, torch.ones(N).double(), rtol=1e-6, atol=0)
+        p = imp.probabilities()
+        assert float(p.sum()) == pytest.approx(1)
+    assert p.max() > 1.2 / M
+
+
+@pytest.mark.parametrize("name", ["rais", "confidence", "confvar"])
+@pytest.mark.parametrize("resident", [False, True])
+def test_draws_with_an_offset_have_the_stated_frequencies(task, name, resident):
+    *_, (imp, *_) = train(name, task, resident=resident)
+    p = imp.probabilities()
+    counts = torch.zeros(M)
+    for _ in range(2000):
+        counts += torch.bincount(imp.draw().index, minlength=M)
+    assert stats.chisquare(counts.double(), 2000 * N * p.double()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("augmented", [False, True])
+def test_rais_is_the_literal_one(task, augmented):
+    literal = LiteralRAIS(M, N, M, math.ceil(2 * M / N))
+    p = None
+    noise = 0.3 if augmented else 0.0
+    dataset, model = task
+    imp = emais.create("rais", M, batch_size=N, num_steps=T, seed=4)
+    for t in range(1, T + 1):
+        draw = imp.draw()
+        x, y = (a[draw.index] for a in dataset.tensors)
+        x = x + noise * torch.randn_like(x)
+        losses, z = losses_of(model, (x, y))
+        if t > imp.scan_steps:
+            np.testing.assert_allclose(draw.r, [1 / (M * p[i]) for i in draw.index], rtol=2e-3)
+        norms = F.logit_gradients(losses, z).norm(dim=1).double()
+        literal.observe(t, draw.index.tolist(), draw.r.tolist(), norms.tolist())
+        p = literal.probabilities()
+        imp.loss(losses, z, draw).backward()
+        with torch.no_grad():
+            for w in model.parameters():
+                w -= 0.3 * w.grad
+                w.grad = None
+    c, d = imp.coefficients
+    np.testing.assert_allclose(c, literal.cd[0], atol=1e-3 * literal.cd[0].max())
+    np.testing.assert_allclose(d, literal.cd[1], atol=1e-3 * literal.cd[1].max())
+    assert imp.diagnostics.refits == (T - imp.scan_steps) // imp.period + 1
+    assert imp.diagnostics.failed_refits == 0
+
+
+def test_rais_without_enough_observations_keeps_what_it_has(task):
+    dataset, model = task
+    imp = emais.create("rais", M, batch_size=N, warmup_epochs=1)  # one epoch: nobody has been seen before
+    for _ in range(imp.scan_steps + 1):
+        draw = imp.draw()
+        losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+        imp.observe(losses, z, draw)
+    assert imp.diagnostics.failed_refits == imp.diagnostics.refits == 1
+    torch.testing.assert_close(imp.probabilities(), torch.full((M,), 1 / M).double())
+
+
+def test_presampling_is_unbiased_by_enumeration():
+    """Over all candidate sets (uniform, with replacement) and all draws from them, E[r f] is the mean of f."""
+    norms, f, B = torch.tensor([0.0, 1.0, 0.2, 5.0]), torch.tensor([0.0, -1.0, 2.5, 4.0]), 3
+    expected = 0.0
+    for candidates in itertools.product(range(4), repeat=B):
+        q = distribution(norms[list(candidates)])
+        inner = sum(float(q[j]) * float(f[i]) / (B * float(q[j])) for j, i in enumerate(candidates) if q[j] > 0)
+        expected += inner / 4**B
+    assert expected == pytest.approx(float(f.mean()), rel=1e-9)
+
+
+def test_presampling_draws_from_its_candidates_in_proportion(task):
+    dataset, model = task
+    imp = emais.create("presampling", M, batch_size=N, presample=64)
+    seen = {}
+
+    def score(batch):
+        losses, z = losses_of(model, batch)
+        seen["norms"] = F.logit_gradients(losses, z).norm(dim=1)
+        return losses, z
+
+    for k, ((x, _), draw) in enumerate(imp.loader(dataset, score=score)):
+        assert torch.equal(x, dataset.tensors[0][draw.index])
+        all_norms = F.logit_gradients(*losses_of(model, dataset.tensors)).norm(dim=1)
+        q = all_norms[draw.index].double() / seen["norms"].double().sum()
+        torch.testing.assert_close(draw.r.double(), 1 / (64 * q), rtol=1e-5, atol=0)
+        assert len(seen["norms"]) == 64
+        if k == 3:
+            break
+
+
+def test_zero_and_broken_scores():
+    torch.testing.assert_close(distribution(torch.zeros(4)), torch.full((4,), 0.25).double())
+    assert distribution(torch.tensor([torch.inf, torch.nan, 1.0])).isfinite().all()
+
+
+class Noisy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def test_scoring_leaves_the_model_alone(task):
+    dataset, _ = task
+    model = Noisy()
+    model.layers[3].eval()  # a part that the user has frozen stays so
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    imp = emais.create("presampling", M, batch_size=N, presample=64)
+    grown = []
+
+    def score(batch):
+        z = model(batch[0])
+        grown.append(z.grad_fn is not None)
+        return nn.functional.cross_entropy(z, batch[1], reduction="none"), z
+
+    random = torch.get_rng_state()
+    _, draw = next(iter(imp.loader(dataset, score=score)))
+    assert torch.equal(random, torch.get_rng_state())
+    assert grown == [False]  # no activation was kept
+    assert len(draw) == N
+    for k, v in model.state_dict().items():
+        assert torch.equal(v, before[k]), k
+    assert [m.training for m in model.layers] == [True, True, True, False]
+    assert model.training
+    assert model(dataset.tensors[0]).grad_fn is not None
+
+
+def test_a_score_that_fails_leaves_the_model_alone(task):
+    dataset, _ = task
+    model = Noisy()
+    imp = emais.create("presampling", M, batch_size=N, presample=64)
+    with pytest.raises(RuntimeError):
+        next(iter(imp.loader(dataset, score=lambda batch: model(batch[0][:, :2]))))
+    assert model.training
+    assert torch.is_grad_enabled()
+    with pytest.raises(EmaisError, match=r"score\(batch\) must return \(losses, logits\), got Tensor"):
+        next(iter(imp.loader(dataset, score=lambda batch: model(batch[0]))))
+
+
+def test_presampling_switch_saves_the_scoring_while_it_would_not_pay(task):
+    dataset, _ = task
+    calls = []
+
+    def run(gradients):
+        imp = emais.create("presampling", M, batch_size=N, presample=4 * N, switch=True, num_steps=40)
+        calls.clear()
+
+        def score(batch):
+            calls.append(1)
+            z = torch.zeros(len(batch[0]), 1, requires_grad=True)
+            return gradients(batch[0]) * z.squeeze(1), z
+
+        for (x, _), draw in imp.loader(dataset, score=score):
+            z = torch.zeros(N, 1, requires_grad=True)
+            imp.loss(gradients(x) * z.squeeze(1), z, draw)
+        return imp
+
+    imp = run(lambda x: torch.ones(len(x)))  # all gradients alike: nothing to gain
+    assert not calls
+    assert imp.diagnostics.on == 0
+    imp = run(lambda x: (x[:, 0] > x[:, 0].sort().values[-2]).float() + 1e-3)  # one sample has all of the gradient
+    assert calls
+    assert imp.diagnostics.gain > (4 * N + 3 * N) / (3 * N)
+
+
+@pytest.mark.parametrize("name", ["confidence", "confvar"])
+def test_confidence_and_confvar_by_hand(task, name):
+    history, rows = [[] for _ in range(M)], list(train(name, task))
+    for _, draw, losses, _, loss in rows:
+        for place, i in enumerate(draw.index.tolist()):
+            if i not in draw.index[:place].tolist():
+                history[i].append(1 - math.exp(-losses[place]))
+        assert float(loss) == pytest.approx(float(losses.mean()))  # the plain mean
+    imp, w = rows[-1][0], []
+    for h in history:
+        var = float(np.var(h))
+        w.append(np.mean(h) if name == "confidence" else math.sqrt(var + var**2 / max(len(h) - 1, 1)))
+    w = np.array(w) + np.mean(w)
+    np.testing.assert_allclose(imp.probabilities(), w / w.sum(), rtol=2e-4)
+    assert "biased" in imp.diagnostics.estimator
+    assert "biased" in repr(imp.diagnostics)
+
+
+@pytest.mark.parametrize("name", ["confidence", "confvar"])
+def test_the_bias_of_the_plain_mean(task, name):
+    """E[mean(losses)] under p is sum p_i l_i: off by M times the covariance of p and l. With r it would not be."""
+    *_, (imp, *_) = train(name, task)
+    dataset, model = task
+    losses = losses_of(model, dataset.tensors)[0].detach().double()
+    p = imp.probabilities()
+    bias = float((p * losses).sum() - losses.mean())
+    assert bias == pytest.approx(M * float(((p - 1 / M) * (losses - losses.mean())).mean()))
+    assert abs(bias) > 0.01
+    if name == "confidence":  # hard samples come too often
+        assert bias > 0
+    assert float((p * losses / (M * p)).sum()) == pytest.approx(float(losses.mean()))
+
+
+def test_confvar_with_the_plain_variance(task):
+    *_, (imp, *_) = train("confvar", task, form="var")
+    count, _, m2 = imp._history.all()
+    np.testing.assert_allclose(imp.all_weights(), m2 / count)
+    with pytest.raises(EmaisError, match=r'form must be "std".*got 5'):
+        emais.create("confvar", M, batch_size=N, form=5)
+
+
+bce = nn.functional.binary_cross_entropy_with_logits
+
+
+@pytest.mark.parametrize("name", ["confidence", "confvar"])
+@pytest.mark.parametrize(
+    "losses",
+    [
+        lambda z: bce(z, torch.ones_like(z), reduction="none").sum(1),
+        lambda z: (z - 1).square().sum(1),
+        lambda z: nn.functional.cross_entropy(z, torch.zeros(N).long(), reduction="none", label_smoothing=0.1),
+        lambda z: bce(z[:, 0], torch.ones(N), reduction="none"),
+    ],
+)
+def test_no_probability_of_a_true_class(name, losses):
+    imp = emais.create(name, M, batch_size=N)
+    z = torch.randn(N, 3, requires_grad=True)
+    with pytest.raises(EmaisError, match=r"needs p\(true class\).*Multi-label and regression.*\(16, 3\)"):
+        imp.loss(losses(z), z, imp.draw())
+    one = torch.randn(N, 1, requires_grad=True)
+    with pytest.raises(EmaisError, match=r"logits here: \(16, 1\)"):
+        imp.loss(bce(one, torch.ones(N, 1), reduction="none").sum(1), one, imp.draw())
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_self_paced_keeps_samples_below_a_growing_bound(task, resident):
+    start, total = None, 0
+    for t, (imp, _, losses, _, loss) in enumerate(train("self-paced", task, resident=resident), 1):
+        start = float(losses.quantile(0.6)) if start is None else start
+        bound = start * 1.2 ** ((t - 1) * N // M)
+        kept = losses < bound
+        total += int(kept.sum())
+        assert imp.diagnostics.kept == int(kept.sum())
+        assert imp.diagnostics.threshold == pytest.approx(bound)
+        assert float(loss) == pytest.approx(float(losses[kept].mean()), rel=1e-5)
+    assert total == imp.diagnostics.kept_so_far < T * N
+    assert "biased towards easy" in imp.diagnostics.estimator
+
+
+def test_self_paced_skips_a_step_with_nothing_kept(task):
+    dataset, model = task
+    imp = emais.create("self-paced", M, batch_size=N)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    for step in range(1, 5):
+        draw = imp.draw()
+        losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+        before = [p.clone() for p in model.parameters()]
+        moments = [s["exp_avg"].clone() for s in optimizer.state.values()]
+        optimizer.zero_grad()
+        imp.loss(losses + (100 if step == 3 else 0), z, draw).backward()
+        optimizer.step()
+        moved = any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+        assert moved == (step != 3)
+        if step == 3:
+            assert all(torch.equal(a, s["exp_avg"]) for a, s in zip(moments, optimizer.state.values(), strict=True))
+    assert imp.diagnostics.skipped == 1
+
+
+def test_self_paced_with_accumulation_counts_the_whole_step(task):
+    dataset, model = task
+    imp = emais.create("self-paced", M, batch_size=N)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    for k in range(3):
+        for part in range(2):
+            draw = imp.draw()
+            losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+            (imp.loss(losses + (100 if k and part else 0), z, draw) / 2).backward()
+        before = model.weight.clone()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert not torch.equal(before, model.weight)
+    assert imp.diagnostics.skipped == 0
+
+
+@pytest.mark.parametrize("rule", ["none", "linear", "sqrt", "gain", "rais"])
+@pytest.mark.parametrize("name", emais.METHODS)
+def test_every_rule_with_every_method(task, name, rule):
+    dataset, model = task
+    imp = emais.create(name, M, batch_size=N, num_steps=T)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    imp.attach(optimizer, rule=rule)
+    score = {"score": lambda batch: losses_of(model, batch)} if imp.looks_ahead else {}
+    for batch, draw in imp.loader(dataset, **score):
+        losses, z = losses_of(model, batch)
+        optimizer.zero_grad()
+        imp.loss(losses, z, draw).backward()
+        optimizer.step()
+    report = imp.diagnostics
+    traces = emais.functional.VarianceTraces(report.tr_is, report.tr_unif, report.tr_opt)
+    assert report.n_ems == pytest.approx(N * traces.tr_unif / traces.tr_is)
+    assert math.isfinite(report.score)
+    if rule in ("linear", "sqrt"):
+        assert report.lr_scale == pytest.approx((report.n_ems / N) ** (1 if rule == "linear" else 0.5))
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    {"rais": 21 + 28, "confidence": 13, "confvar": 17, "emais": 17}.items(),
+)
+def test_bytes_a_sample(name, bound):
+    assert emais.create(name, 50_000).nbytes() <= bound * 50_000 + 1000
+
+
+@pytest.mark.parametrize("name", ["sgd-scan", "sgd-uni", "presampling", "self-paced"])
+def test_no_bytes_a_sample(name):
+    assert emais.create(name, 50_000).nbytes() < 100
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("rias", {}, "unknown method 'rias'.*sgd-scan, sgd-uni, rais, presampling.*did you mean 'rais'"),
+        ("rais", {"warmup_epochs": 0.5}, "warmup_epochs must be at least 1 for rais, got 0.5"),
+        ("rais", {"buffer": -1}, "buffer must be a whole number of at least 1, got -1"),
+        ("rais", {"kappa": 1.0}, "RAIS takes no 'kappa'"),
+        ("presampling", {"presample": 8}, "presample=8 is below batch_size=16"),
+        ("presampling", {"switch": True, "resident": True}, "switch=True decides on the CPU"),
+        ("self-paced", {"percentile": 0.0}, "percentile must be .* got 0.0"),
+        ("self-paced", {"percentile": 60}, "percentile must be .* got 60"),
+        ("self-paced", {"growth": 0}, "growth must be .* got 0"),
+        ("confidence", {"warmup_epochs": -1}, "warmup_epochs must be .* got -1"),
+    ],
+)
+def test_bad_settings(name, options, message):
+    with pytest.raises(EmaisError, match=message):
+        emais.create(name, M, batch_size=N, **options)
+
+
+def test_score_is_for_presampling(task):
+    with pytest.raises(EmaisError, match="emais needs no score="):
+        emais.create("emais", M, batch_size=N).loader(task[0], score=lambda b: b)
+    with pytest.raises(EmaisError, match=r"imp.loader\(dataset, score=f\)"):
+        emais.create("presampling", M, batch_size=N).loader(task[0])
+    imp = emais.create("presampling", M, batch_size=N)
+    with pytest.raises(EmaisError, match="one loss for each of 1024 candidates, got 3"):
+        next(iter(imp.loader(task[0], score=lambda b: losses_of(task[1], (b[0][:3], b[1][:3])))))

@@ -1,0 +1,156 @@
+"""Effective steps: a torch scheduler driven at fractional places, and RAIS's gain that drives it."""
+
+import math
+
+import pytest
+import torch
+from conftest import losses_of
+from torch import nn
+from torch.optim import lr_scheduler as S
+
+import emais
+from emais import EffectiveSchedule, EmaisError
+from emais import functional as F
+
+T = 40
+SCHEDULERS = {
+    "cosine": lambda o: S.CosineAnnealingLR(o, T),
+    "step": lambda o: S.StepLR(o, 7, 0.5),
+    "lambda": lambda o: S.LambdaLR(o, lambda t: 1 / (1 + t)),
+    "exponential": lambda o: S.ExponentialLR(o, 0.95),
+    "one cycle": lambda o: S.OneCycleLR(o, 1.0, total_steps=T + 1, cycle_momentum=False),
+    "restarts": lambda o: S.CosineAnnealingWarmRestarts(o, 9),
+    "sequence": lambda o: S.SequentialLR(o, [S.LinearLR(o, 0.1, 1.0, 5), S.CosineAnnealingLR(o, T - 5)], [5]),
+    "chained": lambda o: S.ChainedScheduler([S.ConstantLR(o, 0.1, 4), S.ExponentialLR(o, 0.9)]),
+}
+
+
+def fresh(kind, **options):
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
+    return optimizer, SCHEDULERS[kind](optimizer), emais.create("rais", 96, batch_size=16, num_steps=T, **options)
+
+
+def plain_rates(kind):
+    optimizer, scheduler, _ = fresh(kind)
+    rates = []
+    for _ in range(T + 1):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step() if len(rates) <= T else None
+    return rates
+
+
+class Constant:
+    """A monitor whose factor is always the same."""
+
+    def __init__(self, factor):
+        self.factor = lambda: factor
+
+
+def driven(kind, factor, steps):
+    optimizer, scheduler, imp = fresh(kind)
+    imp.monitor = Constant(factor)
+    schedule = EffectiveSchedule(scheduler, imp)
+    for _ in range(steps):
+        yield optimizer.param_groups[0]["lr"], schedule
+        optimizer.step()
+        schedule.step()
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_a_factor_of_one_is_the_plain_schedule(kind):
+    got = [lr for lr, _ in driven(kind, 1.0, T)]
+    assert got == pytest.approx(plain_rates(kind)[:T], rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_a_factor_of_two_goes_twice_as_fast_and_stops_at_the_end(kind):
+    got = [lr for lr, _ in driven(kind, 2.0, T)]
+    want = plain_rates(kind)
+    assert got[: T // 2] == pytest.approx(want[:T:2], rel=1e-9)
+    assert got[T // 2 :] == pytest.approx([want[T]] * (T // 2), rel=1e-6, abs=1e-12)
+
+
+def test_fractions_are_interpolated():
+    for k, (lr, schedule) in enumerate(driven("cosine", 1.3, 25)):
+        assert schedule.t_eff == pytest.approx(1.3 * k)
+        assert lr == pytest.approx(0.15 * (1 + math.cos(math.pi * 1.3 * k / T)), abs=0.3 / T**2)
+
+
+def test_a_function_of_t_and_a_tensor_rate():
+    lr = torch.tensor(0.3)
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=lr)
+    imp = emais.create("rais", 96, batch_size=16, num_steps=T)
+    imp.monitor = Constant(1.5)
+    schedule = EffectiveSchedule(lambda t: 1 - t / T, imp, optimizer=optimizer)
+    for k in range(T):
+        assert float(lr) == pytest.approx(0.3 * (1 - min(1.5 * k / T, 1)), abs=1e-7)
+        schedule.step()
+    assert optimizer.param_groups[0]["lr"] is lr
+
+
+@pytest.mark.parametrize("at", [0, 1, 17])
+def test_resume(at):
+    optimizer, scheduler, imp = fresh("sequence")
+    imp.monitor = Constant(1.37)
+    schedule = EffectiveSchedule(scheduler, imp)
+    rates = []
+    for k in range(25):
+        if k == at:
+            saved = schedule.state_dict(), optimizer.state_dict()
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    optimizer, scheduler, imp = fresh("sequence")
+    imp.monitor = Constant(1.37)
+    again = EffectiveSchedule(scheduler, imp)
+    optimizer.load_state_dict(saved[1])
+    again.load_state_dict(saved[0])
+    for k in range(at, 25):
+        assert optimizer.param_groups[0]["lr"] == rates[k]
+        optimizer.step()
+        again.step()
+    with pytest.raises(EmaisError, match="another kind of schedule"):
+        EffectiveSchedule(lambda t: t, imp, optimizer=optimizer).load_state_dict(saved[0])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda o: S.ReduceLROnPlateau(o), "ReduceLROnPlateau follows a metric"),
+        (lambda o: S.OneCycleLR(o, 1.0, total_steps=9), "OneCycleLR moves the momentum.*cycle_momentum=False"),
+        (lambda o: S.CyclicLR(o, 0.1, 0.2), "CyclicLR moves the momentum"),
+        (lambda o: lambda t: t, "needs optimizer="),
+        (lambda o: None, "needs optimizer="),
+        (lambda o: o, "SGD is not a torch LRScheduler"),
+    ],
+)
+def test_what_cannot_be_driven_is_refused(make, message):
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3, momentum=0.9)
+    with pytest.raises(EmaisError, match=message):
+        EffectiveSchedule(make(optimizer), emais.create("rais", 96))
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_rais_rule_is_the_gain_from_averaged_moments(task, resident):
+    dataset, model = task
+    imp = emais.create("rais", 96, batch_size=16, warmup_epochs=1, resident=resident)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    imp.attach(optimizer)
+    used = []
+    optimizer.register_step_pre_hook(lambda o, *_: used.append(float(o.param_groups[0]["lr"]) / 0.5))
+    averages = [0.0, 0.0, 0.0]
+    for k in range(1, 40):
+        draw = imp.draw()
+        losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+        g, r = F.logit_gradients(losses, z).double(), draw.r.double()
+        square = g.square().sum(1)
+        new = ((r * square).mean(), (r * r * square).mean(), (r[:, None] * g).mean(0).square().sum())
+        averages = [0.99 * a + 0.01 * float(x) for a, x in zip(averages, new, strict=True)]
+        corrected = [a / (1 - 0.99**k) for a in averages]
+        optimizer.zero_grad()
+        imp.loss(losses, z, draw).backward()
+        optimizer.step()
+        gain = max(1.0, 1 + (corrected[0] - corrected[1]) / (16 * corrected[2]))
+        assert used[-1] == pytest.approx(gain, rel=1e-5)
+    assert used[-1] > 1.01
