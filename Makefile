@@ -33,6 +33,7 @@ format: $(READY)  ## rewrite the code in the house style
 bench: $(READY)  ## measure sampler and step costs on this machine, into benchmarks/results/
 	$(BIN)/python benchmarks/sampler.py
 	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/refit.py
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) build dist out .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info
