@@ -1,6 +1,6 @@
 """Time of one refit of RAIS on one core: the fit itself and new weights for all samples.
 
-    python benchmarks/refit.py [--out FOLDER]
+python benchmarks/refit.py [--out FOLDER]
 """
 
 from __future__ import annotations
