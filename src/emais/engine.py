@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from .errors import EmaisError, UnknownOption, check_index, positive_float, posi
 from .functional import MAX_SCALE
 from .gradients import raw_logit_gradients
 from .loading import Draw, Loader, Score, Ticket
-from .lr import StepScaler, check_rule, default_rule
+from .lr import OwnStep, StepScaler, check_rule, default_rule
 from .monitor import Diagnostics, Monitor
 from .source import DeviceSource, HostSource, Source
 from .state import check_state
@@ -75,7 +75,7 @@ class Engine:
         else:
             self._source = HostSource(num_samples, self._drawn, seed, scan_steps)
         self._mailbox = Mailbox(self._absorb, self._source.prepare)
-        self._scalers: list[StepScaler] = []
+        self._scalers: list[StepScaler | OwnStep] = []
         self._waiting: dict[int, Draw] = {}  # drawn and not delivered yet, by step
         self._again: list[Draw] = []  # drawn and not delivered by an earlier pass
 
@@ -263,18 +263,30 @@ class Engine:
 
     # ---- the learning rate
 
-    def attach(self, optimizer: Optimizer, rule: str | None = None) -> StepScaler:
+    @overload
+    def attach(self, optimizer: Optimizer, rule: str | None = None) -> StepScaler: ...
+
+    @overload
+    def attach(self, optimizer: None, rule: str | None = None) -> OwnStep: ...
+
+    def attach(self, optimizer: Optimizer | None, rule: str | None = None) -> StepScaler | OwnStep:
         """Scale the learning rate of each `optimizer.step` by the factor of its minibatch, then restore it.
 
         rule: linear, sqrt, gain, rais or none. By default EMAIS takes linear for SGD and sqrt for the Adam family,
         RAIS takes rais, the other methods none. Returns a handle whose `remove()` detaches.
+
+        None instead of an optimizer, with a rule, is for an update of your own: see `OwnStep`.
         """
         if any(s.optimizer is optimizer for s in self._scalers):
             raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
         rule = check_rule(rule or self.rule or default_rule(optimizer))
         if self._scalers and rule != self.monitor.rule:
             raise EmaisError(f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}")
-        scaler = StepScaler(optimizer, self._factor, self.monitor, self._scalers)
+        scaler: StepScaler | OwnStep
+        if optimizer is None:
+            scaler = OwnStep(self._factor, self.monitor, self._scalers)
+        else:
+            scaler = StepScaler(optimizer, self._factor, self.monitor, self._scalers)
         self.monitor.rule = rule
         # the optimizer's step is where the side stream is joined
         self._mailbox.overlap = self._resident and self.device.type == "cuda"

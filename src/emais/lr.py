@@ -28,11 +28,13 @@ _SQRT = (
 )
 
 
-def default_rule(optimizer: Optimizer) -> str:
+def default_rule(optimizer: Optimizer | None) -> str:
     """The rule that suits an optimizer's class: linear for SGD, sqrt for the Adam family.
 
     Paper: sec:epsilon_ems
     """
+    if optimizer is None:
+        raise EmaisError(f"without an optimizer the rule must be given: one of {', '.join(RULES)}")
     names = {c.__name__ for c in type(optimizer).__mro__}
     if names.intersection(_SQRT):
         return "sqrt"
@@ -48,6 +50,28 @@ def check_rule(rule: str) -> str:
     if rule not in RULES:
         raise EmaisError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
     return rule
+
+
+class OwnStep:
+    """For an update that is not a torch optimizer's: what `attach(None)` returns.
+
+    Call `factor()` once after the minibatches of an update have been observed, and multiply its learning rate by it.
+    """
+
+    def __init__(self, factor: Callable[[], Any], monitor: Monitor, siblings: list[Any]) -> None:
+        self.optimizer, self._factor, self._monitor, self._siblings = None, factor, monitor, siblings
+        siblings.append(self)
+
+    def factor(self) -> Any:
+        """The factor of this update: a float, or a 0-d tensor where the statistics live on a device."""
+        factor = self._factor()
+        self._monitor.close()
+        return factor
+
+    def remove(self) -> None:
+        """Detach."""
+        if self in self._siblings:
+            self._siblings.remove(self)
 
 
 class StepScaler:
@@ -66,7 +90,7 @@ class StepScaler:
         optimizer: Optimizer,
         factor: Callable[[], Any],
         monitor: Monitor,
-        siblings: list[StepScaler],
+        siblings: list[Any],
     ) -> None:
         self.optimizer, self._factor, self._monitor, self._siblings = optimizer, factor, monitor, siblings
         siblings.append(self)

@@ -115,6 +115,11 @@ class Monitor:
         mixed = (1 - RAIS_WEIGHT) * self._gain + RAIS_WEIGHT * new
         return self._xp.where(self._finite(mixed), mixed, self._gain)
 
+    def sums(self) -> tuple[Any, Any]:
+        """(sum |rg|^2, sum r|g|^2, sum r|g|) and |sum r g|^2 of the latest window: what a log of its own needs."""
+        assert self._window is not None
+        return self._window.moments, self._window.grad @ self._window.grad
+
     @property
     def num(self) -> int:
         """Samples in the current window."""

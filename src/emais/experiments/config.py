@@ -1,0 +1,121 @@
+"""A run as one short text: `data=fmnist model=lenet5 method=emais lr=0.01 num_steps=6250 seed=0`."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from ..errors import EmaisError, positive_float, positive_int
+from ..lr import RULES
+from ..methods import METHODS
+from .datasets import NAMES
+
+MODELS = ("lenet5", "resnet18", "resnet50", "perceptron")
+OPTIMIZERS = ("sgd", "adam")
+
+
+@dataclass(frozen=True)
+class Config:
+    """One training run. `rule` None: the method's own; `options`: further settings of the method, e.g. tau.
+
+    >>> Config("fmnist", "lenet5", "emais", num_steps=6250).weight_decay
+    0.001
+    """
+
+    data: str
+    model: str
+    method: str
+    optimizer: str = "sgd"
+    lr: float = 0.01
+    weight_decay: float = 1e-3
+    num_steps: int = 6250
+    seed: int = 0
+    batch_size: int = 128
+    rule: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, known in _KNOWN.items():
+            choose(name, getattr(self, name), known)
+        if self.rule is not None:
+            choose("rule", self.rule, RULES)
+        for name in ("num_steps", "batch_size"):
+            positive_int(name, getattr(self, name))
+        positive_float("lr", self.lr)
+        allowed = set(METHODS[self.method].settings()) - {"num_samples", "batch_size", "num_steps", "seed", "device"}
+        for option in self.options:
+            choose(f"setting of {self.method}", option, allowed)
+
+    def key(self) -> tuple[Any, ...]:
+        """What tells this run from all others."""
+        values = asdict(self)
+        return (*(values[f.name] for f in fields(self) if f.name != "options"), *sorted(self.options.items()))
+
+    def group(self) -> tuple[Any, ...]:
+        """Runs that agree in this can be trained side by side."""
+        return self.data, self.model, self.optimizer, self.num_steps, self.batch_size
+
+
+_KNOWN: dict[str, Iterable[str]] = {"data": NAMES, "model": MODELS, "method": METHODS, "optimizer": OPTIMIZERS}
+
+
+def choose(what: str, value: object, known: Iterable[str]) -> None:
+    """Refuse a value that is not among the known ones, and name the nearest."""
+    known = sorted(known)
+    if value in known:
+        return
+    close = difflib.get_close_matches(str(value), known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise EmaisError(f"unknown {what} {value!r}: there are {', '.join(known)}{hint}")
+
+
+def parse(text: str) -> list[Config]:
+    """All runs that a text describes: `key=value` pairs, `a,b` for several values and `0-4` for a range of seeds.
+
+    >>> [c.seed for c in parse("data=digits model=perceptron method=emais seed=0-2")]
+    [0, 1, 2]
+    """
+    known = [f.name for f in fields(Config) if f.name != "options"]
+    choices: dict[str, list[Any]] = {}
+    for word in text.split():
+        name, separator, value = word.partition("=")
+        if not separator or not value:
+            raise EmaisError(f"a configuration is made of key=value pairs, got {word!r}")
+        choices[name] = [convert(name, v) for v in spread(name, value)]
+    for name in ("data", "model", "method"):
+        if name not in choices:
+            raise EmaisError(f"the configuration {text!r} lacks {name}=")
+    runs = []
+    for values in itertools.product(*choices.values()):
+        given = dict(zip(choices, values, strict=True))
+        options = {k: given.pop(k) for k in list(given) if k not in known}
+        for option in options:  # a misspelt key of a run is more likely than a setting of the method
+            if option not in METHODS.get(given["method"], METHODS["emais"]).settings():
+                choose("key", option, [*known, *METHODS["emais"].settings()])
+        runs.append(Config(**given, options=options))
+    return runs
+
+
+def spread(name: str, value: str) -> list[str]:
+    """The values that a text stands for."""
+    low, dash, high = value.partition("-")
+    if name == "seed" and dash and low.isdigit() and high.isdigit():
+        return [str(k) for k in range(int(low), int(high) + 1)]
+    return value.split(",")
+
+
+def convert(name: str, value: str) -> Any:
+    """A number where it reads as one; numbers that must be whole stay whole."""
+    if name in ("data", "model", "method", "optimizer", "rule"):
+        return value
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    if name in ("lr", "weight_decay", "num_steps", "seed", "batch_size"):
+        raise EmaisError(f"{name} must be a number, got {value!r}")
+    return value
