@@ -256,7 +256,10 @@ class Engine:
             step = max(1, self.step)
             arrays = [None if x is None else x.cpu().numpy() for x in (index, norms, signal)]
         self.learn(Observation(step, arrays[0], None, arrays[1], None, arrays[2]))
-        self._source.ready = False
+        if self._resident and self._source.ready:
+            self._source.prepare()  # the draw that was made with the old weights, where a CUDA graph reads it
+        else:
+            self._source.ready = False
 
     def _drain(self) -> None:
         self._mailbox.drain()

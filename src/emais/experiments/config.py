@@ -19,7 +19,10 @@ OPTIMIZERS = ("sgd", "adam")
 
 @dataclass(frozen=True)
 class Config:
-    """One training run. `rule` None: the method's own; `options`: further settings of the method, e.g. tau.
+    """One training run.
+
+    rule None: the method's own; refresh_every: steps between two updates of the statistics of all samples, 0 for
+    never; options: further settings of the method, e.g. tau.
 
     >>> Config("fmnist", "lenet5", "emais", num_steps=6250).weight_decay
     0.001
@@ -35,6 +38,7 @@ class Config:
     seed: int = 0
     batch_size: int = 128
     rule: str | None = None
+    refresh_every: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -116,6 +120,6 @@ def convert(name: str, value: str) -> Any:
             return kind(value)
         except ValueError:
             continue
-    if name in ("lr", "weight_decay", "num_steps", "seed", "batch_size"):
+    if name in ("lr", "weight_decay", "num_steps", "seed", "batch_size", "refresh_every"):
         raise EmaisError(f"{name} must be a number, got {value!r}")
     return value

@@ -64,5 +64,5 @@ class Curves:
             "n_ems": self.batch_size * tr_unif / tr_is,
             "score": (tr_is - tr_opt) / (tr_unif - tr_opt),
         }
-        listed = {k: v.tolist() if isinstance(v, Tensor) else v for k, v in curves.items()}
+        listed: dict[str, list[Any]] = {k: torch.as_tensor(v).tolist() for k, v in curves.items()}
         return listed | {"test_step": list(self._errors), "test_error": [e[run] for e in self._errors.values()]}

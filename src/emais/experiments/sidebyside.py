@@ -99,9 +99,8 @@ class SideBySide:
     def _outputs(self, flat: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and labels of the samples index (K, n)."""
         x = self.data.scaled(self.images.index_select(0, index.flatten()))
-        return self.net(flat, x.unflatten(0, index.shape)), self.labels.index_select(0, index.flatten()).view(
-            index.shape
-        )
+        y = self.labels.index_select(0, index.flatten()).view(index.shape)
+        return self.net(flat, x.unflatten(0, index.shape)), y
 
     # ---- all steps
 
@@ -118,11 +117,22 @@ class SideBySide:
                     engine.upkeep()
                 one()
                 done += 1
+                self._refresh(done)
                 if on_steps is not None:
                     on_steps(len(self.engines))
             self._wait()
             self.seconds += time.perf_counter() - start
             self.curves.evaluated(place, self.test_errors())
+
+    def _refresh(self, done: int, chunk: int = 5000) -> None:
+        """Update the statistics of all samples of the runs that want it now."""
+        for k, config in enumerate(self.configs):
+            if not config.refresh_every or done % config.refresh_every:
+                continue
+            for index in torch.arange(len(self.images), device=self.device).split(chunk):
+                z, y = self._outputs(self.net.flat[k : k + 1].detach(), index.unsqueeze(0))
+                z = z[0].detach().requires_grad_()
+                self.engines[k].refresh(index, cross_entropy(z, y[0], reduction="none"), z)
 
     def _captured(self) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()

@@ -45,7 +45,7 @@ class Stacked:
         for layer in self._layers:
             if isinstance(layer, nn.Conv2d):
                 weight, bias = take().flatten(0, 1), take().flatten()
-                x = conv2d(x, weight, bias, layer.stride, layer.padding, groups=k)  # type: ignore[arg-type]
+                x = conv2d(x, weight, bias, layer.stride, layer.padding, groups=k)
             elif isinstance(layer, nn.Flatten):
                 x = x.view(n, k, -1).transpose(0, 1)
             elif isinstance(layer, nn.Linear):

@@ -16,7 +16,7 @@ MOMENTUM, BETAS, EPS = 0.9, (0.9, 0.999), 1e-8
 
 def make_update(name: str, flat: Tensor, weight_decay: Tensor) -> Update:
     """`sgd` or `adam` on flat (K, P), with weight_decay (K, 1)."""
-    return {"sgd": SGD, "adam": Adam}[name](flat, weight_decay)
+    return SGD(flat, weight_decay) if name == "sgd" else Adam(flat, weight_decay)
 
 
 class SGD:

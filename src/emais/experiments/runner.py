@@ -1,0 +1,102 @@
+"""Runs configurations and writes each finished run down; what has a record already is not run again."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import emais
+
+from ..errors import EmaisError
+from .config import Config
+from .datasets import Data, load
+from .demo import perceptron, processor, rounded
+from .models import LeNet5
+from .progress import Progress
+from .results import Results
+from .sidebyside import SideBySide
+
+SMALL: dict[str, Callable[[], nn.Module]] = {"lenet5": LeNet5, "perceptron": perceptron}
+AT_ONCE = 96  # runs of a small network that share a GPU
+EVALUATIONS = 25
+
+
+def run_all(
+    configs: Sequence[Config],
+    path: Path | str,
+    *,
+    device: torch.device | str = "cpu",
+    folder: Path | str | None = None,
+    budget: float | None = None,
+) -> list[Config]:
+    """Run what `path` has no record of, and return what is still missing: a budget of minutes may end it early."""
+    results = Results(path)
+    missing = results.missing(list({config.key(): config for config in configs}.values()))
+    check_device(device)
+    data = {name: load(name, folder) for name in {c.data for c in missing}}  # before training: they may be missing
+    end = None if budget is None else time.monotonic() + 60 * budget
+    steps = sum(config.num_steps for config in missing)
+    with Progress(total_steps=steps, total_runs=len(missing)) as progress:
+        for group in groups(missing, AT_ONCE if torch.device(device).type == "cuda" else 1):
+            if end is not None and time.monotonic() > end:
+                break
+            progress.begin_run(label(group))
+            for record in run_group(group, data[group[0].data], device, progress.advance):
+                results.append(record)
+                progress.finish_run()
+    return results.missing(missing)
+
+
+def check_device(device: torch.device | str) -> None:
+    """Say before anything else that there is no such device."""
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise EmaisError("there is no CUDA device here: run with --device cpu")
+
+
+def groups(configs: Sequence[Config], size: int) -> Iterator[list[Config]]:
+    """Runs that can be trained together, shortest first."""
+    kinds: dict[Any, list[Config]] = {}
+    for config in configs:
+        kinds.setdefault(config.group(), []).append(config)
+    for kind in sorted(kinds.values(), key=lambda runs: runs[0].num_steps):
+        parts = -(-len(kind) // size)
+        for k in range(parts):  # parts of about the same size
+            yield kind[k * len(kind) // parts : (k + 1) * len(kind) // parts]
+
+
+def label(group: Sequence[Config]) -> str:
+    """What a group of runs is called while it is running."""
+    first = group[0]
+    if len(group) == 1:
+        return f"{first.method} on {first.data} with seed {first.seed}"
+    return f"{len(group)} runs of {first.num_steps} steps on {first.data} side by side"
+
+
+def run_group(
+    group: Sequence[Config], data: Data, device: torch.device | str, on_steps: Callable[[int], None]
+) -> Iterator[dict[str, Any]]:
+    """Train a group and give the record of each run."""
+    if group[0].model not in SMALL:
+        raise EmaisError(f"{group[0].model} cannot be run yet")
+    trainer = SideBySide(group, data, SMALL[group[0].model], device)
+    trainer.train(EVALUATIONS, on_steps)
+    for config, result in trainer.finish():
+        yield rounded(asdict(config) | result | {"data_title": data.title, **surroundings(device)})
+
+
+def surroundings(device: torch.device | str) -> dict[str, str]:
+    """Versions and hardware."""
+    cuda = torch.device(device).type == "cuda"
+    return {
+        "emais": emais.__version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "hardware": torch.cuda.get_device_name() if cuda else processor(),
+    }
