@@ -8,6 +8,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import emais
+from emais.experiments.config import parse
+from emais.experiments.datasets import Data
+from emais.experiments.sidebyside import SideBySide
 from emais.rng import Uniforms
 from emais.sampling import ExactSampler
 
@@ -262,3 +265,23 @@ def test_past_two_to_the_24():
     drawn, r = s.draw(Uniforms(0, 3, N, "cuda")(torch.tensor(1, device="cuda")))
     assert (drawn >= big - N).all()
     torch.testing.assert_close(r, torch.full_like(r, N / big), rtol=1e-4, atol=0)
+
+
+def test_runs_side_by_side_are_the_same_as_on_the_cpu():
+    methods = ",".join(emais.METHODS)
+    configs = parse(f"data=digits model=perceptron method={methods} lr=0.05 num_steps=60 batch_size=32")
+    g = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (300, 1, 4, 4), generator=g, dtype=torch.uint8)
+    data = Data("made-up", "Made up", ("a", "b"), x, x[:, 0, 0, 0].long() // 128, x[:50], x[:50, 0, 0, 0].long() // 128)
+
+    def model():
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 2))
+
+    runs = []
+    for device in ("cpu", "cuda"):
+        group = SideBySide(configs, data, model, device)
+        group.train(points=3)
+        runs.append([result for _, result in group.finish()])
+    for config, a, b in zip(configs, *runs, strict=True):
+        for name in ("loss", "lr", "lr_scale"):
+            assert b["curves"][name] == pytest.approx(a["curves"][name], rel=5e-2, abs=1e-3), (config.method, name)

@@ -33,6 +33,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"emais {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     add_demo(commands)
+    add_train(commands)
+    add_reproduce(commands)
+    add_report(commands)
     return top
 
 
@@ -57,3 +60,69 @@ def run_demo(args: argparse.Namespace) -> None:
     from .experiments.demo import run_demo
 
     run_demo(args.data, args.seeds, args.steps, args.out, args.folder)
+
+
+def add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """`emais train`."""
+    text = "run what a short text describes, e.g. data=fmnist model=lenet5 method=emais num_steps=6250 seed=0-4"
+    train = commands.add_parser("train", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    train.add_argument("config", nargs="+", metavar="KEY=VALUE", help="a,b for several values, 0-4 for seeds")
+    train.add_argument(
+        "--results", type=Path, metavar="FILE", default=Path("out/runs.jsonl"), help="(default: out/runs.jsonl)"
+    )
+    running_options(train)
+    train.set_defaults(run=run_train)
+
+
+def add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """`emais reproduce`."""
+    text = "run what a table or figure of the paper needs, as far as it is not there yet, and print it"
+    reproduce = commands.add_parser("reproduce", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    reproduce.add_argument("label", nargs="?", help="its label in the paper, e.g. tab:res_fmnist")
+    reproduce.add_argument("--list", action="store_true", help="list all labels")
+    reproduce.add_argument("--seeds", type=int, metavar="K", default=5, help="number of seeds (default: 5)")
+    reproduce.add_argument(
+        "--results", type=Path, metavar="DIR", default=Path("results"), help="folder of result files (default: results)"
+    )
+    running_options(reproduce)
+    reproduce.set_defaults(run=run_reproduce)
+
+
+def running_options(command: argparse.ArgumentParser) -> None:
+    """What all commands that train share."""
+    command.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
+    command.add_argument("--budget", type=float, metavar="MINUTES", help="start no run after so long")
+    command.add_argument("--folder", type=Path, metavar="DIR", help="where the data are")
+
+
+def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """`emais report`."""
+    text = "write all tables and figures that there are results for as one page"
+    report = commands.add_parser("report", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    report.add_argument("--results", type=Path, metavar="DIR", default=Path("results"), help="(default: results)")
+    report.add_argument("--out", type=Path, metavar="FILE", default=Path("out/report.html"))
+    report.set_defaults(run=run_report)
+
+
+def run_train(args: argparse.Namespace) -> None:
+    """Hand the options of `emais train` on."""
+    from .experiments.reproduce import train
+
+    train(" ".join(args.config), args.results, args.device, args.folder, args.budget)
+
+
+def run_reproduce(args: argparse.Namespace) -> None:
+    """Hand the options of `emais reproduce` on."""
+    from .experiments.reproduce import listing, reproduce
+
+    if args.list or args.label is None:
+        print(listing())
+    else:
+        reproduce(args.label, args.results, args.seeds, args.device, args.folder, args.budget)
+
+
+def run_report(args: argparse.Namespace) -> None:
+    """Hand the options of `emais report` on."""
+    from .experiments.reproduce import report
+
+    report(args.results, args.out)

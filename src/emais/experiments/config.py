@@ -68,7 +68,7 @@ _KNOWN: dict[str, Iterable[str]] = {"data": NAMES, "model": MODELS, "method": ME
 
 def choose(what: str, value: object, known: Iterable[str]) -> None:
     """Refuse a value that is not among the known ones, and name the nearest."""
-    known = sorted(known)
+    known = sorted(set(known))
     if value in known:
         return
     close = difflib.get_close_matches(str(value), known, n=1)
@@ -98,7 +98,8 @@ def parse(text: str) -> list[Config]:
         options = {k: given.pop(k) for k in list(given) if k not in known}
         for option in options:  # a misspelt key of a run is more likely than a setting of the method
             if option not in METHODS.get(given["method"], METHODS["emais"]).settings():
-                choose("key", option, [*known, *METHODS["emais"].settings()])
+                ours = set(METHODS["emais"].settings()) - {"num_samples", "device", "resident"}
+                choose("key", option, [*known, *ours])
         runs.append(Config(**given, options=options))
     return runs
 

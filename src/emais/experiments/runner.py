@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from torch import nn
 
 import emais
 
-from ..errors import EmaisError
+from ..errors import EmaisError, positive_float
 from .config import Config
 from .datasets import Data, load
 from .demo import perceptron, processor, rounded
@@ -26,6 +27,7 @@ from .sidebyside import SideBySide
 SMALL: dict[str, Callable[[], nn.Module]] = {"lenet5": LeNet5, "perceptron": perceptron}
 AT_ONCE = 96  # runs of a small network that share a GPU
 EVALUATIONS = 25
+MEMORY = {"lenet5": 200 << 20, "perceptron": 10 << 20, "resnet18": 6 << 30, "resnet50": 24 << 30}  # bytes a run
 
 
 def run_all(
@@ -41,11 +43,14 @@ def run_all(
     missing = results.missing(list({config.key(): config for config in configs}.values()))
     check_device(device)
     data = {name: load(name, folder) for name in {c.data for c in missing}}  # before training: they may be missing
-    end = None if budget is None else time.monotonic() + 60 * budget
+    together = list(groups(missing, AT_ONCE if torch.device(device).type == "cuda" else 1))
+    for group in together:
+        check_memory(group, device)
+    end = math.inf if budget is None else time.monotonic() + 60 * positive_float("budget", budget)
     steps = sum(config.num_steps for config in missing)
     with Progress(total_steps=steps, total_runs=len(missing)) as progress:
-        for group in groups(missing, AT_ONCE if torch.device(device).type == "cuda" else 1):
-            if end is not None and time.monotonic() > end:
+        for group in together:
+            if time.monotonic() > end:
                 break
             progress.begin_run(label(group))
             for record in run_group(group, data[group[0].data], device, progress.advance):
@@ -58,6 +63,19 @@ def check_device(device: torch.device | str) -> None:
     """Say before anything else that there is no such device."""
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         raise EmaisError("there is no CUDA device here: run with --device cpu")
+
+
+def check_memory(group: Sequence[Config], device: torch.device | str) -> None:
+    """Say before training that the runs would not fit on the GPU."""
+    if torch.device(device).type != "cuda":
+        return
+    free, _ = torch.cuda.mem_get_info(device)
+    need = MEMORY.get(group[0].model, 0) * len(group)
+    if need > free:
+        raise EmaisError(
+            f"{len(group)} runs of {group[0].model} side by side need about {need / 2**30:.0f} GiB of GPU memory, "
+            f"{free / 2**30:.0f} GiB are free: end other programs there, or run fewer seeds at once"
+        )
 
 
 def groups(configs: Sequence[Config], size: int) -> Iterator[list[Config]]:

@@ -1,0 +1,108 @@
+"""Configurations as text, and the files that finished runs are written to."""
+
+import json
+import multiprocessing
+
+import pytest
+
+from emais import EmaisError
+from emais.experiments.catalogue import ITEMS, find
+from emais.experiments.config import Config, parse
+from emais.experiments.results import Results, config_of
+
+SHORT = "data=digits model=perceptron method=emais"
+
+
+def test_a_text_stands_for_all_combinations():
+    runs = parse("data=fmnist model=lenet5 method=sgd-scan,emais lr=0.01,0.1 num_steps=100 seed=0-2")
+    assert len(runs) == 12
+    assert {(c.method, c.lr, c.seed) for c in runs} == {
+        (m, lr, s) for m in ("sgd-scan", "emais") for lr in (0.01, 0.1) for s in range(3)
+    }
+    assert all(isinstance(c.num_steps, int) for c in runs)
+
+
+def test_settings_of_a_method_are_options():
+    (run,) = parse(f"{SHORT} tau=500 rule=none")
+    assert run.options == {"tau": 500}
+    assert run.rule == "none"
+    assert run.key() != parse(SHORT)[0].key()
+    assert run.group() == parse(SHORT)[0].group()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data=digits model=perceptron method=emias", "unknown method 'emias'.*did you mean 'emais'"),
+        ("data=digit model=perceptron method=emais", "unknown data 'digit'.*did you mean 'digits'"),
+        ("data=digits model=lenet method=emais", "unknown model 'lenet'.*did you mean 'lenet5'"),
+        (f"{SHORT} optimizer=adm", "unknown optimizer 'adm'.*did you mean 'adam'"),
+        (f"{SHORT} nmu_steps=3", "unknown key 'nmu_steps'.*did you mean 'num_steps'"),
+        (f"{SHORT} rule=linaer", "unknown rule 'linaer'.*did you mean 'linear'"),
+        (f"{SHORT} num_steps=0", "num_steps must be .* got 0"),
+        (f"{SHORT} num_steps=1.5", "num_steps must be .* got 1.5"),
+        (f"{SHORT} lr=fast", "lr must be a number, got 'fast'"),
+        (f"{SHORT} lr=-1", "lr must be .* got -1"),
+        (f"{SHORT} seed", "key=value pairs, got 'seed'"),
+        ("data=digits model=perceptron", "lacks method="),
+        ("data=digits model=perceptron method=sgd-scan tau=5", "unknown setting of sgd-scan 'tau'"),
+    ],
+)
+def test_bad_texts(text, message):
+    with pytest.raises(EmaisError, match=message):
+        parse(text)
+
+
+def test_the_catalogue():
+    assert len(find("tab:res_fmnist").configs()) == 8 * 3 * 5
+    assert len(find("tab:adam").configs(seeds=2)) == 4 * 3 * 2
+    assert all(item.configs(1) for item in ITEMS.values())
+    with pytest.raises(EmaisError, match="did you mean 'tab:res_fmnist'"):
+        find("tab:res_fmist")
+
+
+def record(seed, **more):
+    config = Config("digits", "perceptron", "emais", seed=seed, **more)
+    return {**config.__dict__, "test_error": 3.0}
+
+
+def test_records_come_back_and_are_not_run_again(tmp_path):
+    results = Results(tmp_path / "new" / "runs.jsonl")
+    assert results.read() == []
+    runs = parse(f"{SHORT} seed=0-2")
+    assert results.missing(runs) == runs
+    assert results.append(record(1))
+    assert not results.append(record(1))
+    assert results.append(record(1, options={"tau": 5.0}))
+    assert [c.seed for c in results.missing(runs)] == [0, 2]
+    assert config_of(results.read()[0]) == runs[1]
+
+
+def test_a_torn_last_line_costs_only_that_run(tmp_path):
+    results = Results(tmp_path / "runs.jsonl")
+    results.append(record(0))
+    results.append(record(1))
+    text = results.path.read_text()
+    results.path.write_text(text[:-20])
+    assert [r["seed"] for r in results.read()] == [0]
+    assert results.append(record(2))
+    assert [r["seed"] for r in results.read()] == [0, 2]
+    assert all(json.loads(line) for line in results.path.read_text().splitlines())
+
+
+def write_many(path):
+    results = Results(path)
+    for seed in range(25):
+        results.append(record(seed))
+
+
+def test_two_processes_on_one_file(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    context = multiprocessing.get_context("spawn")
+    both = [context.Process(target=write_many, args=(path,)) for _ in range(2)]
+    for p in both:
+        p.start()
+    for p in both:
+        p.join()
+        assert p.exitcode == 0
+    assert sorted(r["seed"] for r in Results(path).read()) == list(range(25))

@@ -1,0 +1,154 @@
+"""Runs side by side: each is the run that it would be alone, and the updates are torch's."""
+
+import pytest
+import torch
+from torch import nn
+
+import emais
+from emais import EmaisError
+from emais.experiments.config import parse
+from emais.experiments.datasets import Data
+from emais.experiments.models import LeNet5
+from emais.experiments.results import Results
+from emais.experiments.runner import groups, run_all
+from emais.experiments.sidebyside import SideBySide
+from emais.experiments.stacked import Stacked
+from emais.experiments.training import initialised, train
+from emais.experiments.updates import make_update
+
+METHODS = ",".join(emais.METHODS)
+TEXT = "data=digits model=perceptron batch_size=16 weight_decay=1e-3"
+
+
+def small():
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
+
+
+def made_up(n=200):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (n, 1, 4, 4), generator=g, dtype=torch.uint8)
+    y = (x.float().flatten(1)[:, :3] + 60 * torch.randn(n, 3, generator=g)).argmax(1)
+    return Data("made-up", "Made up", ("a", "b", "c"), x, y, x[:100], y[:100])
+
+
+def test_stacked_networks_compute_what_they_would_alone():
+    net = Stacked(LeNet5, seeds=[3, 4])
+    x = torch.rand(2, 5, 1, 28, 28)
+    z = net(net.flat, x)
+    for k, seed in enumerate((3, 4)):
+        torch.testing.assert_close(z[k], initialised(LeNet5, seed)(x[k]))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam)])
+def test_updates_are_those_of_torch(name, kind):
+    start, decay, rates = torch.randn(2, 6), torch.tensor([[1e-2], [0.1]]), torch.tensor([0.1, 0.02])
+    flat = start.clone().requires_grad_()
+    update = make_update(name, flat, decay)
+    more = {"momentum": 0.9} if name == "sgd" else {}
+    rows = [nn.Parameter(row.clone()) for row in start]
+    optimizers = [kind([p], lr=1.0, weight_decay=float(d), **more) for p, d in zip(rows, decay, strict=True)]
+    for k in range(10):
+        gradient, now = torch.randn(2, 6), rates * (1 - k / 10)
+        update(gradient, now)
+        for p, g, optimizer, lr in zip(rows, gradient, optimizers, now, strict=True):
+            p.grad = g.clone()
+            optimizer.param_groups[0]["lr"] = float(lr)
+            optimizer.step()
+    torch.testing.assert_close(flat.detach(), torch.stack([p.detach() for p in rows]))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_run_of_a_group_is_the_run_alone(optimizer):
+    rate = 0.1 if optimizer == "sgd" else 0.003
+    configs = parse(f"{TEXT} method={METHODS} optimizer={optimizer} lr={rate} num_steps=200 seed=0-1")
+    data = made_up()
+    together = SideBySide(configs, data, small)
+    together.train(points=4)
+    for config, result in together.finish():
+        alone = SideBySide([config], data, small)
+        alone.train(points=4)
+        ((_, single),) = alone.finish()
+        for name in ("loss", "lr", "lr_scale", "tr_unif"):
+            got, want = (torch.tensor(r["curves"][name]) for r in (result, single))
+            torch.testing.assert_close(got, want, rtol=2e-2, atol=1e-4, msg=f"{config.method} {name}")
+        assert result["curves"]["test_error"] == pytest.approx(single["curves"]["test_error"], abs=2.1)
+
+
+def test_a_run_is_the_loop_of_the_readme():
+    """The same run by `training.train`, which goes through the loader, a torch optimizer and a torch scheduler."""
+    configs = parse(f"{TEXT} method=sgd-scan,emais lr=0.1 num_steps=120")
+    data = made_up()
+    group = SideBySide(configs, data, small)
+    group.train(points=2)
+    for config, result in group.finish():
+        run = train(
+            data, small, config.method, num_steps=120, batch_size=16, lr=0.1, weight_decay=1e-3, seed=config.seed
+        )
+        assert result["curves"]["step"] == run.curves["step"]
+        assert result["curves"]["loss"] == pytest.approx(run.curves["train_loss"], rel=2e-3)
+        # the schedule's rate at a point, here a mean over its steps
+        assert result["curves"]["lr"][30] == pytest.approx(run.curves["lr"][30], rel=0.02)
+        assert result["test_error"] == pytest.approx(run.test_error, abs=1.01)
+
+
+def test_refreshing_changes_the_statistics():
+    plain, refreshed = (
+        parse(f"{TEXT} method=emais lr=0.1 num_steps=60"),
+        parse(f"{TEXT} method=emais lr=0.1 num_steps=60 refresh_every=20"),
+    )
+    group = SideBySide(plain + refreshed, made_up(), small)
+    group.train(points=1)
+    last = [engine.scores.last_step for engine in group.engines]
+    assert int(last[1].min()) == 60
+    assert int(last[0].min()) < 60
+
+
+def test_groups_are_of_runs_that_fit_together():
+    runs = parse(f"{TEXT} method=sgd-scan,emais num_steps=20,10 seed=0-4 lr=0.1,0.2")
+    sizes = [len(g) for g in groups(runs, 8)]
+    assert sizes == [6, 7, 7, 6, 7, 7]
+    assert [g[0].num_steps for g in groups(runs, 100)] == [10, 20]
+    with pytest.raises(EmaisError, match="must share data"):
+        SideBySide(runs, made_up(), small)
+
+
+def test_the_runner_does_only_what_is_missing(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    runs = parse("data=digits model=perceptron method=emais batch_size=32 num_steps=30 seed=0-2 warmup_epochs=0.1")
+    assert run_all(runs[:1], path) == []
+    first = path.read_text()
+    assert run_all(runs, path, budget=1e-9) == runs[1:]  # no time: nothing is begun
+    assert run_all(runs, path) == []
+    assert path.read_text().startswith(first)
+    records = Results(path).read()
+    assert [r["seed"] for r in records] == [0, 1, 2]
+    for r in records:
+        assert {"data", "model", "method", "optimizer", "lr", "weight_decay", "num_steps", "seed"} <= r.keys()
+        assert {"test_error", "ms_per_step", "torch", "emais", "hardware"} <= r.keys()
+        assert {"loss", "test_error", "tr_is", "tr_unif", "tr_opt", "n_ems", "score", "lr"} <= r["curves"].keys()
+        assert 0 <= r["test_error"] <= 100
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_no_gpu_is_said_before_training(tmp_path):
+    with pytest.raises(EmaisError, match="no CUDA device here"):
+        run_all(parse(f"{TEXT} method=emais"), tmp_path / "runs.jsonl", device="cuda")
+
+
+def test_a_stopped_run_keeps_what_is_finished(tmp_path, monkeypatch):
+    path = tmp_path / "runs.jsonl"
+    runs = parse("data=digits model=perceptron method=emais batch_size=32 num_steps=20 seed=0-2")
+    import emais.experiments.runner as runner
+
+    real, calls = runner.run_group, []
+
+    def stop_at_second(*args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(runner, "run_group", stop_at_second)
+    with pytest.raises(KeyboardInterrupt):
+        run_all(runs, path)
+    assert [r["seed"] for r in Results(path).read()] == [0]
