@@ -39,6 +39,7 @@ __all__ = [
     "lr_scale",
     "moment_gain",
     "parameter_gradients",
+    "trace_under",
     "variance_traces",
 ]
 
@@ -152,6 +153,30 @@ def variance_traces(r: Tensor, grads: Tensor, *, unbiased: bool = False) -> Vari
     """
     t = gradient_sums(r, grads).traces(unbiased)
     return t.tensors(torch.promote_types(grads.dtype, torch.float32), grads.device)
+
+
+def trace_under(r: Tensor, r_other: Tensor, grads: Tensor, *, unbiased: bool = False) -> Tensor:
+    """The variance trace that another sampler would have had on this minibatch: mean(r r' |g|^2) - |mean(r g)|^2.
+
+    r (N,) are the coefficients of the draw, r_other (N,) those that the other distribution gives to the same samples,
+    both from what was known before the minibatch; grads (N, ...). With r_other = r it is tr_is, with r_other = 1
+    tr_unif. Its expectation is the trace under the other distribution minus tr_is/N, because |mean|^2 is plugged in;
+    `unbiased=True` adds tr_is/(N - 1) and is exact. Its variance is that of mean(r r' |g|^2): it grows where the
+    drawing distribution has little mass on samples that matter under the other.
+
+    >>> g = torch.tensor([[1.0], [3.0]])
+    >>> trace_under(torch.ones(2), torch.ones(2), g), variance_traces(torch.ones(2), g).tr_unif
+    (tensor(1.), tensor(1.))
+
+    Beyond the paper
+    """
+    g = grads.detach().flatten(1).double()
+    first, second = r.double(), r_other.double()
+    mean_sq = (first.unsqueeze(1) * g).mean(0).square().sum()
+    trace = (first * second * g.square().sum(1)).mean() - mean_sq
+    if unbiased:
+        trace = trace + ((first * first * g.square().sum(1)).mean() - mean_sq) / (len(g) - 1)
+    return trace.to(torch.promote_types(grads.dtype, torch.float32))
 
 
 def effective_batch_size(traces: VarianceTraces, batch_size: float) -> Tensor:

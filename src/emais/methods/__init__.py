@@ -7,6 +7,7 @@ from typing import Any
 
 from ..engine import Engine
 from ..errors import EmaisError
+from .auto import EMAISAuto
 from .confidence import Confidence, ConfVar
 from .ema import EMAIS
 from .presampling import Presampling
@@ -15,7 +16,7 @@ from .self_paced import SelfPaced
 from .sgd import SGDScan, SGDUni
 
 METHODS: dict[str, type[Engine]] = {
-    cls.name: cls for cls in (SGDScan, SGDUni, RAIS, Presampling, Confidence, ConfVar, SelfPaced, EMAIS)
+    cls.name: cls for cls in (SGDScan, SGDUni, RAIS, Presampling, Confidence, ConfVar, SelfPaced, EMAIS, EMAISAuto)
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import positive_float
+from ..errors import EmaisError, positive_float
 from ..scores import EMAScores
 from ..transfer import Observation
 from .weighted import Weighted
@@ -45,6 +45,8 @@ class EMAIS(Weighted):
         start: str = "zero",
         **options: Any,
     ) -> None:
+        if tau == "auto":
+            raise EmaisError('tau="auto" is a method of its own: emais.create("emais-auto", ...)')
         # made first: they refuse bad settings before anything large is laid out
         self._scores = EMAScores(num_samples, tau, start=start, unseen=UNSEEN, device=options.get("device", "cpu"))
         self.kappa = positive_float("kappa", kappa)

@@ -1,0 +1,157 @@
+"""EMAIS-auto: EMAIS with several time constants, compared on the minibatches it trains on; the best one draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..candidates import CandidateScores
+from ..errors import EmaisError, positive_float, positive_int
+from ..transfer import Observation
+from .ema import UNSEEN
+from .weighted import Weighted
+
+FACTORS = (1.0, 0.3, 0.1, 0.03)
+SHRINKS = (0.0, 0.1, 0.3)
+
+
+class EMAISAuto(Weighted):
+    """EMAIS with tau = c t for several factors c, and weights pulled towards their mean by several shrinkages l:
+    p proportional to w_c + l mean(w_c). One candidate (c, l) draws; all learn from every minibatch, and all are
+    compared on it: mean(r r' |g|^2) is unbiased for the candidate whose r' it is, whoever drew.
+
+    factors, shrinks: the first of each draws at the beginning (1 and 0 are the paper's Linear-tau); window:
+    minibatches that the comparison looks back on; period: steps between two decisions; hysteresis: by how much of its
+    trace another candidate must be better. Further settings as in `EMAIS`. 8.75 bytes a sample, and 8 a factor.
+
+    >>> imp = EMAISAuto(num_samples=1000, batch_size=10)
+    >>> imp.diagnostics.factor
+    1.0
+    """
+
+    name = "emais-auto"
+    rule = None  # by the optimizer's class: linear or sqrt
+
+    def __init__(
+        self,
+        num_samples: int,
+        batch_size: int = 128,
+        num_steps: int | None = None,
+        kappa: float = 1.0,
+        warmup_epochs: float = 2,
+        seed: int = 0,
+        *,
+        factors: tuple[float, ...] = FACTORS,
+        shrinks: tuple[float, ...] = SHRINKS,
+        window: float = 100.0,
+        period: int = 100,
+        hysteresis: float = 0.02,
+        **options: Any,
+    ) -> None:
+        if not 0 <= hysteresis < 1:
+            raise EmaisError(f"hysteresis must be at least 0 and below 1, got {hysteresis!r}")
+        self.kappa = positive_float("kappa", kappa)
+        self.period, self.hysteresis = positive_int("period", period), hysteresis
+        super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
+        self._scores = CandidateScores(
+            num_samples,
+            tuple(factors),
+            tuple(shrinks),
+            window=window,
+            unseen=UNSEEN,
+            device=self.device,
+            resident=self._resident,
+        )
+        self._active = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._switches = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._column = torch.zeros(1, dtype=torch.int64, device=self.device)  # of the active candidate's factor
+        self._shift = torch.zeros(1, device=self.device)  # what it adds to all weights, since the latest decision
+        self._take_over()
+        self._due, self._done = self.period, 0
+
+    @property
+    def scores(self) -> CandidateScores:
+        """The statistics of all candidates, with every minibatch observed so far in them."""
+        self._drain()
+        return self._scores
+
+    def weigh(self, seen: Observation) -> tuple[Any, Any]:
+        """Compare the candidates, let all of them learn, and weigh by the active one."""
+        index, w = self._scores.update(seen.step, seen.index, seen.norms, seen.r, seen.grad)
+        if self._resident:
+            return index, w.index_select(1, self._column).squeeze(1) + self._shift
+        column, shift = self._on_host
+        return index, w[:, column] + shift
+
+    def learn(self, seen: Observation) -> None:
+        """As always, and decide when it is due. A resident engine does that in `upkeep`."""
+        super().learn(seen)
+        if not self._resident and seen.r is not None and seen.step >= self._due:
+            self._due = seen.step + self.period
+            self._decide()
+
+    def upkeep(self) -> None:
+        """Decide when it is due, without asking the device what came of it: the weights are laid out anew."""
+        if not self._resident:
+            return
+        if self._done >= self._due:
+            self._due = self._done + self.period
+            self._decide()
+            if self._source.ready:
+                self._source.prepare()  # the draw that was made with the old weights
+        self._done += 1
+
+    def _decide(self) -> None:
+        """Hand over to the best candidate if it is better by more than the hysteresis."""
+        traces = self._scores.traces()
+        best = traces.argmin().view(1)
+        better = traces.index_select(0, best) < (1 - self.hysteresis) * traces.index_select(0, self._active)
+        self._switches += better
+        self._active.copy_(torch.where(better, best, self._active))
+        self._take_over()
+        self._sampler.fill(self.all_weights())
+
+    def _take_over(self) -> None:
+        """Lay down the factor and the shift of the active candidate; in place, where a CUDA graph reads them."""
+        column, shift = self._scores.place(self._active)
+        self._column.copy_(column)
+        self._shift.copy_(shift)
+        self._keep_on_host()
+
+    def _keep_on_host(self) -> None:
+        if not self._resident:
+            self._on_host = int(self._column), self._shift.numpy()
+
+    def all_weights(self) -> Tensor:
+        """The weights of all samples under the active candidate."""
+        return self._scores.weights(self._column) + self._shift
+
+    def report(self) -> dict[str, Any]:
+        """factor and shrink of the candidate that draws; switches so far; trace_C_L: of each, over the active one's."""
+        traces, candidates, active = self._scores.traces(), self._scores.candidates, int(self._active)
+        ratios = {f"trace_{c:g}_{s:g}": traces[k] / traces[active] for k, (c, s) in enumerate(candidates)}
+        factor, shrink = candidates[active]
+        return {"factor": factor, "shrink": shrink, "switches": self._switches, **ratios}
+
+    def fixed(self) -> dict[str, Any]:
+        """With all settings of the comparison."""
+        scores = self._scores
+        ours = {"factors": list(scores.factors), "shrinks": list(scores.shrinks), "window": scores.window}
+        return super().fixed() | ours | {"kappa": self.kappa} | {"period": self.period, "hysteresis": self.hysteresis}
+
+    def state(self) -> dict[str, Tensor]:
+        """Statistics, comparison, and who draws."""
+        own = {"active": self._active, "column": self._column, "shift": self._shift, "switches": self._switches}
+        own |= {"due": torch.tensor(self._due)}
+        return self._scores.state_dict() | {k: v.cpu().clone() for k, v in own.items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        self._scores.load_state_dict(state)
+        for name in ("active", "column", "shift", "switches"):
+            getattr(self, f"_{name}").copy_(state[name])
+        self._keep_on_host()
+        self._due, self._done = int(state["due"]), int(self._source.step)
+        super().load_state(state)

@@ -1,0 +1,172 @@
+"""EMAIS-auto: the estimator by enumeration, the candidates by hand, and who draws when the stream changes."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import emais
+from emais import EmaisError
+from emais import functional as F
+from emais.candidates import CandidateScores
+
+
+def test_trace_under_by_enumeration():
+    """Over all minibatches of 2 drawn from p: its mean is tr' - tr_is/2, and exactly tr' when unbiased."""
+    M, N = 4, 2
+    g = torch.tensor([[1.0, 0.0], [0.5, -2.0], [0.0, 3.0], [-1.0, 0.2]], dtype=torch.float64)
+    p, other = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.3, 0.1, 0.2, 0.4]], dtype=torch.float64)
+    r, r_other = 1 / (M * p), 1 / (M * other)
+    mean = g.mean(0).square().sum()
+    want = {name: float((1 / (M * q) * g.square().sum(1)).mean() - mean) for name, q in (("p", p), ("other", other))}
+    for unbiased in (False, True):
+        expected = 0.0
+        for batch in itertools.product(range(M), repeat=N):
+            i = list(batch)
+            chance = float(p[i].prod())
+            expected += chance * float(F.trace_under(r[i], r_other[i], g[i], unbiased=unbiased))
+        assert expected == pytest.approx(want["other"] - (0 if unbiased else want["p"] / N), rel=1e-9)
+
+
+def test_it_contains_the_paper_s_traces():
+    g, r = torch.randn(16, 3), torch.rand(16) + 0.5
+    traces = F.variance_traces(r, g)
+    torch.testing.assert_close(F.trace_under(r, r, g), traces.tr_is)
+    torch.testing.assert_close(F.trace_under(r, torch.ones(16), g), traces.tr_unif)
+
+
+class Literal:
+    """The candidates one sample at a time, in float64."""
+
+    def __init__(self, M, factors, shrinks, window):
+        self.M, self.factors, self.shrinks, self.window = M, factors, shrinks, window
+        self.mean, self.var = ({c: [0.0] * M for c in factors} for _ in range(2))
+        self.last = [0] * M
+        self.moments = [0.0] * (len(factors) * len(shrinks) + 1)
+
+    def w(self, c, i):
+        return self.mean[c][i] + math.sqrt(self.var[c][i]) if self.last[i] else 1.0
+
+    def update(self, t, index, norms, r, grad):
+        new = []
+        for c in self.factors:
+            center = sum(self.w(c, i) for i in range(self.M)) / self.M
+            for shrink in self.shrinks:
+                other = [(1 + shrink) * center / (self.w(c, i) + shrink * center) for i in index]
+                new.append(sum(a * b * v * v for a, b, v in zip(r, other, norms, strict=True)) / len(index))
+        new.append(sum(x * x for x in grad) / len(index) ** 2)
+        self.moments = [m + (x - m) / self.window for m, x in zip(self.moments, new, strict=True)]
+        for place, i in enumerate(index):
+            if i in index[:place]:
+                continue
+            for c in self.factors:
+                alpha = math.exp(-(t - self.last[i]) / (c * t))
+                delta = norms[place] - self.mean[c][i]
+                self.mean[c][i] += (1 - alpha) * delta
+                self.var[c][i] = alpha * (self.var[c][i] + (1 - alpha) * delta**2)
+            self.last[i] = t
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_candidates_are_the_literal_ones(resident):
+    M, factors, shrinks = 30, (1.0, 0.2, 0.05), (0.0, 0.3)
+    s = CandidateScores(M, factors, shrinks, window=20.0, resident=resident)
+    literal = Literal(M, factors, shrinks, 20.0)
+    rng = np.random.default_rng(0)
+    for t in range(1, 60):
+        index = rng.integers(M, size=8)
+        norms, r = rng.random(8).astype(np.float32) + 0.1, (rng.random(8) + 0.5).astype(np.float32)
+        grad = rng.random(3)
+        arrays = [torch.from_numpy(x) for x in (index, norms, r, grad)] if resident else [index, norms, r, grad]
+        s.update(torch.tensor(t) if resident else t, *arrays)
+        literal.update(t, index.tolist(), norms.tolist(), r.tolist(), grad.tolist())
+    for k, c in enumerate(factors):
+        want = torch.tensor([literal.w(c, i) for i in range(M)])
+        torch.testing.assert_close(s.weights(torch.tensor([k])), want, rtol=1e-4, atol=1e-6)
+        assert float(s.totals[k]) == pytest.approx(float(want.double().sum()), rel=1e-5)
+    assert s.moments.tolist() == pytest.approx(literal.moments, rel=1e-4)
+    traces = [m - literal.moments[-1] for m in literal.moments[:-1]]
+    assert s.traces().tolist() == pytest.approx(traces, rel=1e-3)
+
+
+def observe(imp, norms_of):
+    """One step on made-up gradients in three directions."""
+    draw = imp.draw()
+    z = torch.zeros(len(draw), 3, requires_grad=True)
+    direction = torch.nn.functional.one_hot(draw.index % 3, 3).float()
+    imp.observe(z.sum(1), z, draw, grads=direction * norms_of(draw.index)[:, None])
+    return draw
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_one_candidate_is_emais(resident):
+    auto = emais.create("emais-auto", 200, batch_size=16, factors=(1.0,), shrinks=(0.0,), resident=resident, seed=2)
+    paper = emais.create("emais", 200, batch_size=16, resident=resident, seed=2)
+    level = torch.rand(200) + 0.05
+    for _ in range(120):
+        a, b = (observe(imp, lambda i: level[i]) for imp in (auto, paper))
+        assert torch.equal(a.index, b.index)
+        torch.testing.assert_close(a.r, b.r, rtol=1e-5, atol=0)
+
+
+def changing_stream(step, half, g):
+    """First noise around levels that stay, where a long memory is best; then levels that move, without noise."""
+    base = changing_stream.base
+    if step <= half:
+        return base * torch.exp(0.8 * torch.randn(len(base), generator=g))
+    if step % 150 == 0:
+        changing_stream.moving = base[torch.randperm(len(base), generator=g)]
+    return changing_stream.moving
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_it_follows_the_best_candidate(resident):
+    M, N, half = 300, 64, 1500
+    g = torch.Generator().manual_seed(0)
+    changing_stream.base = changing_stream.moving = torch.exp(1.5 * torch.randn(M, generator=g))
+    imp = emais.create("emais-auto", M, batch_size=N, factors=(1.0, 0.01), shrinks=(0.1,), resident=resident)
+    excess, drawing = {1: [], 2: []}, {1: [], 2: []}
+    for step in range(1, 2 * half + 1):
+        norms = changing_stream(step, half, g)
+        observe(imp, lambda i, norms=norms: norms[i])
+        part = 1 if step <= half else 2
+        if (step - 1) % half >= 400:  # after the window, and a decision or two
+            traces = imp.scores.traces()
+            excess[part].append(float(traces[int(imp._active)] / traces.min()))
+            drawing[part].append(imp.scores.candidates[int(imp._active)][0])
+    assert np.mean(excess[1]) < 1.05
+    assert np.mean(excess[2]) < 1.05
+    assert np.mean(np.array(drawing[1]) == 1.0) > 0.9
+    assert np.mean(np.array(drawing[2]) == 0.01) > 0.9
+    assert imp.diagnostics.switches >= 1
+
+
+def test_report_and_size():
+    imp = emais.create("emais-auto", 50_000)
+    assert imp.nbytes() <= (8.75 + 8 * 4 + 0.1) * 50_000
+    names = imp.diagnostics.as_dict()
+    assert names["factor"] == 1.0
+    assert "trace_0.1_0.3" in names
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"factors": ()}, "at least one time constant"),
+        ({"factors": (0.0,)}, "factors must be .* got 0.0"),
+        ({"shrinks": (-0.1,)}, "shrinks must be numbers of at least 0"),
+        ({"hysteresis": 1.0}, "hysteresis must be .* got 1.0"),
+        ({"period": 0}, "period must be .* got 0"),
+        ({"window": -1}, "window must be .* got -1"),
+    ],
+)
+def test_bad_settings(options, message):
+    with pytest.raises(EmaisError, match=message):
+        emais.create("emais-auto", 100, batch_size=10, **options)
+
+
+def test_tau_auto_says_where_it_is():
+    with pytest.raises(EmaisError, match=r'emais.create\("emais-auto"'):
+        emais.EMAIS(100, 10, tau="auto")
