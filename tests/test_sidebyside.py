@@ -37,16 +37,18 @@ def test_stacked_networks_compute_what_they_would_alone():
     z = net(net.flat, x)
     for k, seed in enumerate((3, 4)):
         torch.testing.assert_close(z[k], initialised(LeNet5, seed)(x[k]))
+        torch.testing.assert_close(z[k], net.module(k)(x[k]))
 
 
 @pytest.mark.parametrize(("name", "kind"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam)])
 def test_updates_are_those_of_torch(name, kind):
     start, decay, rates = torch.randn(2, 6), torch.tensor([[1e-2], [0.1]]), torch.tensor([0.1, 0.02])
     flat = start.clone().requires_grad_()
-    update = make_update(name, flat, decay)
-    more = {"momentum": 0.9} if name == "sgd" else {}
+    momentum = torch.tensor([[0.9], [0.5]])
+    update = make_update(name, flat, decay, momentum)
+    more = [{"momentum": m} if name == "sgd" else {} for m in (0.9, 0.5)]
     rows = [nn.Parameter(row.clone()) for row in start]
-    optimizers = [kind([p], lr=1.0, weight_decay=float(d), **more) for p, d in zip(rows, decay, strict=True)]
+    optimizers = [kind([p], lr=1.0, weight_decay=float(d), **m) for p, d, m in zip(rows, decay, more, strict=True)]
     for k in range(10):
         gradient, now = torch.randn(2, 6), rates * (1 - k / 10)
         update(gradient, now)

@@ -21,8 +21,8 @@ OPTIMIZERS = ("sgd", "adam")
 class Config:
     """One training run.
 
-    rule None: the method's own; refresh_every: steps between two updates of the statistics of all samples, 0 for
-    never; options: further settings of the method, e.g. tau.
+    momentum: of SGD; rule None: the method's own; refresh_every: steps between two updates of the statistics of all
+    samples, 0 for never; options: further settings of the method, e.g. tau.
 
     >>> Config("fmnist", "lenet5", "emais", num_steps=6250).weight_decay
     0.001
@@ -37,6 +37,7 @@ class Config:
     num_steps: int = 6250
     seed: int = 0
     batch_size: int = 128
+    momentum: float = 0.9
     rule: str | None = None
     refresh_every: int = 0
     options: dict[str, Any] = field(default_factory=dict)
@@ -121,6 +122,6 @@ def convert(name: str, value: str) -> Any:
             return kind(value)
         except ValueError:
             continue
-    if name in ("lr", "weight_decay", "num_steps", "seed", "batch_size", "refresh_every"):
+    if name in ("lr", "weight_decay", "num_steps", "seed", "batch_size", "momentum", "refresh_every"):
         raise EmaisError(f"{name} must be a number, got {value!r}")
     return value

@@ -46,9 +46,11 @@ class SideBySide:
         self.net = Stacked(model, [c.seed for c in configs], self.device)
         self.engines = [self._engine(config) for config in configs]
         self.handles = [e.attach(None, rule=rule_of(c)) for e, c in zip(self.engines, configs, strict=True)]
-        self.update: Update = make_update(configs[0].optimizer, self.net.flat, self._column("weight_decay"))
+        self.update: Update = make_update(
+            configs[0].optimizer, self.net.flat, self._column("weight_decay"), self._column("momentum")
+        )
         self.rate = self._column("lr").squeeze(1)
-        self.effective = torch.tensor([c.method == "rais" for c in configs], device=self.device)
+        self.effective = torch.tensor([rule_of(c) == "rais" for c in configs], device=self.device)
         self.t_eff = torch.zeros(len(configs), dtype=torch.float64, device=self.device)
         self.curves = Curves(self.num_steps, len(configs), self.batch_size, self.device)
         self.seconds = 0.0

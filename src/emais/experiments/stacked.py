@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 import torch
@@ -26,10 +27,20 @@ class Stacked:
         self, model: Callable[[], nn.Module], seeds: Sequence[int], device: torch.device | str = "cpu"
     ) -> None:
         made = [initialised(model, seed) for seed in seeds]
+        self._template = made[0]
         self._layers = list(made[0].children())
         self._shapes = [p.shape for p in made[0].parameters()]
         rows = [torch.cat([p.detach().flatten() for p in net.parameters()]) for net in made]
         self.flat = torch.stack(rows).to(device).requires_grad_()
+
+    def module(self, row: int) -> nn.Module:
+        """One of the networks as a module of its own: a copy."""
+        net = copy.deepcopy(self._template).to(self.flat.device)
+        parts = self.flat[row].detach().split([shape.numel() for shape in self._shapes])
+        with torch.no_grad():
+            for parameter, part in zip(net.parameters(), parts, strict=True):
+                parameter.copy_(part.view_as(parameter))
+        return net
 
     def __call__(self, flat: Tensor, x: Tensor) -> Tensor:
         """Inputs (K, N, C, H, W) -> outputs (K, N, classes), for rows flat (K, P)."""

@@ -11,26 +11,26 @@ import torch
 from torch import Tensor
 
 Update = Callable[[Tensor, Tensor], None]  # (gradient (K, P), rates (K,)): changes the parameters in place
-MOMENTUM, BETAS, EPS = 0.9, (0.9, 0.999), 1e-8
+BETAS, EPS = (0.9, 0.999), 1e-8
 
 
-def make_update(name: str, flat: Tensor, weight_decay: Tensor) -> Update:
-    """`sgd` or `adam` on flat (K, P), with weight_decay (K, 1)."""
-    return SGD(flat, weight_decay) if name == "sgd" else Adam(flat, weight_decay)
+def make_update(name: str, flat: Tensor, weight_decay: Tensor, momentum: Tensor) -> Update:
+    """`sgd` or `adam` on flat (K, P), with weight_decay and SGD's momentum (K, 1)."""
+    return SGD(flat, weight_decay, momentum) if name == "sgd" else Adam(flat, weight_decay)
 
 
 class SGD:
-    """v <- 0.9 v + g + decay p; p <- p - rate v."""
+    """v <- momentum v + g + decay p; p <- p - rate v."""
 
-    def __init__(self, flat: Tensor, weight_decay: Tensor) -> None:
-        self.flat, self.weight_decay = flat, weight_decay
+    def __init__(self, flat: Tensor, weight_decay: Tensor, momentum: Tensor) -> None:
+        self.flat, self.weight_decay, self.momentum = flat, weight_decay, momentum
         self.velocity = torch.zeros_like(flat)
 
     @torch.no_grad()
     def __call__(self, gradient: Tensor, rates: Tensor) -> None:
         """One update."""
         gradient = gradient.addcmul(self.flat, self.weight_decay)
-        self.velocity.mul_(MOMENTUM).add_(gradient)
+        self.velocity.mul_(self.momentum).add_(gradient)
         self.flat.addcmul_(self.velocity, rates.unsqueeze(1), value=-1)
 
 
