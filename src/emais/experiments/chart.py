@@ -15,12 +15,16 @@ COLOURS = 8  # the style below names so many; more series begin again with the f
 
 @dataclass(frozen=True)
 class Series:
-    """One line: x, the mean at each x, and the spread (half the height of the band; NaN draws none)."""
+    """One line: x, the mean at each x, and the spread (half the height of the band; NaN draws none).
+
+    colour: which of the colours, by default the next one.
+    """
 
     name: str
     x: Sequence[float]
     mean: Sequence[float]
     spread: Sequence[float]
+    colour: int | None = None
 
     def points(self, log_y: bool) -> list[tuple[float, float, float]]:
         """(x, mean, spread) wherever there is something to draw."""
@@ -30,7 +34,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """A titled chart. references: (value, label) of dashed lines; y_from and y_to fix an end of the y axis."""
+    """A titled chart. references: (value, label) of dashed lines; y_from and y_to fix an end of the y axis.
+
+    name: tells the chart from others of the same title on a page.
+    """
 
     title: str
     x_label: str
@@ -40,6 +47,11 @@ class Chart:
     references: Sequence[tuple[float, str]] = ()
     y_from: float | None = None
     y_to: float | None = None
+    name: str = ""
+
+    def colours(self) -> list[int]:
+        """The colour of each series."""
+        return [(k if s.colour is None else s.colour) % COLOURS for k, s in enumerate(self.series)]
 
 
 @dataclass(frozen=True)
@@ -57,7 +69,7 @@ class Axis:
         low, high = self.low, self.high
         if self.log:
             value, low, high = math.log10(max(value, low)), math.log10(low), math.log10(high)
-        return round(self.start + (value - low) / (high - low) * (self.end - self.start), 2)
+        return round(self.start + (value - low) / (high - low) * (self.end - self.start), 1)
 
     def ticks(self) -> list[float]:
         """Round values inside the axis."""
@@ -79,13 +91,16 @@ def round_ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten from low to high, with their doubles and fives where there is room.
+    """Powers of ten from low to high, with their doubles and fives where there is room, and more within a decade.
 
     >>> log_ticks(0.002, 0.3), log_ticks(1e-5, 1.0)
     ([0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2], [1e-05, 0.0001, 0.001, 0.01, 0.1, 1.0])
+    >>> log_ticks(8.5, 42.0)
+    [10.0, 15.0, 20.0, 30.0, 40.0]
     """
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    digits = (1, 2, 5) if math.log10(high / low) <= 2.5 else (1,)
+    width = math.log10(high / low)
+    digits = (1, 1.5, 2, 3, 4, 6, 8) if width <= 1 else (1, 2, 5) if width <= 2.5 else (1,)
     values = [float(f"{d}e{k}") for k in decades for d in digits]
     return [v for v in values if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
 
@@ -106,7 +121,11 @@ def precise(value: float, spread: float = math.nan) -> str:
 
     >>> precise(0.0031416), precise(91.25, 3.1), precise(0.0)
     ('0.00314', '91.2 ± 3.1', '0.00')
+    >>> precise(2.5e-6)
+    '2.5e−06'
     """
+    if 0 < abs(value) < 1e-4:
+        return f"{value:.1e}".replace("-", "\u2212")
     places = 2 if value == 0 else min(6, max(0, 2 - math.floor(math.log10(abs(value)))))
     text = f"{value:.{places}f}".replace("-", "\u2212")
     return f"{text} ± {spread:.{places}f}" if math.isfinite(spread) else text
@@ -169,9 +188,9 @@ def svg(chart: Chart) -> str:
     """The picture alone."""
     x, y = x_axis(chart), y_axis(chart)
     name = escape(f"{chart.title}: {chart.y_label} over {chart.x_label}", quote=True)
-    clip = "clip-" + "".join(c if c.isalnum() else "-" for c in chart.title.lower())
-    curves = [curve(s.points(chart.log_y), k % COLOURS, x, y) for k, s in enumerate(chart.series)]
-    dots = [f'<circle class="dot s{k % COLOURS}" r="3.5"/>' for k in range(len(chart.series))]
+    clip = "clip-" + "".join(c if c.isalnum() else "-" for c in (chart.name or chart.title).lower())
+    curves = [curve(s.points(chart.log_y), k, x, y) for k, s in zip(chart.colours(), chart.series, strict=True)]
+    dots = [f'<circle class="dot s{k}" r="3.5"/>' for k in chart.colours()]
     return "\n".join(
         [
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">',
@@ -191,13 +210,13 @@ def figure(chart: Chart) -> str:
     """
     x, y = x_axis(chart), y_axis(chart)
     hover, legend = [], []
-    for k, series in enumerate(chart.series):
+    for k, series in zip(chart.colours(), chart.series, strict=True):
         points = series.points(chart.log_y)
         texts = [precise(m, s) for _, m, s in points]
-        at = [[x(a), max(TOP, y(m))] for a, m, _ in points]
+        at = [[x(a), min(BOTTOM, max(TOP, y(m)))] for a, m, _ in points]
         hover.append({"x": [a for a, _, _ in points], "at": at, "text": texts})
         last = texts[-1] if texts else "\u2013"
-        legend.append(f'<li class="s{k % COLOURS}"><i></i>{escape(series.name)} <output>{last}</output></li>')
+        legend.append(f'<li class="s{k}"><i></i>{escape(series.name)} <output>{last}</output></li>')
     where = f"{escape(chart.x_label)} <b>{number(x.high)}</b>"
     return "\n".join(
         [

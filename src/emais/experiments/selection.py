@@ -1,0 +1,116 @@
+"""Which records belong to a table or figure, and what they amount to over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from .catalogue import Item
+from .config import Config
+from .paper import NAMES
+from .results import Record
+from .training import mean_sd
+
+WANTED = 5  # seeds of a complete cell
+DASH = "–"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A configuration (its seed means nothing) and the records of its seeds that are there."""
+
+    config: Config
+    records: tuple[Record, ...]
+
+    @property
+    def metric(self) -> str:
+        """`map`, of which more is better, or `test_error`, both in percent."""
+        return "map" if self.config.data == "chestxray14" else "test_error"
+
+    @property
+    def values(self) -> list[float]:
+        """The metric of each seed; NaN where a run has none."""
+        return [number(record.get(self.metric)) for record in self.records]
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds; NaN if there are none."""
+        return mean_sd(self.values)[0]
+
+    @property
+    def sd(self) -> float:
+        """Sample standard deviation; NaN for fewer than two seeds."""
+        return mean_sd(self.values)[1]
+
+
+def number(value: Any) -> float:
+    """A number of a record, where null stands for one that is not finite."""
+    return math.nan if value is None else float(value)
+
+
+def without_seed(config: Config) -> tuple[Any, ...]:
+    """What all seeds of a setting share."""
+    return replace(config, seed=0).key()
+
+
+def record_key(record: Record) -> tuple[Any, ...]:
+    """`without_seed` of the record's configuration, without the time it takes to check one."""
+    values = [0 if f.name == "seed" else record.get(f.name, f.default) for f in fields(Config) if f.name != "options"]
+    return (*values, *sorted(record.get("options", {}).items()))
+
+
+def settings_of(configs: Sequence[Config], records: Sequence[Record]) -> list[Setting]:
+    """The settings among the configurations, in their order, each with all its records by seed."""
+    found: dict[tuple[Any, ...], list[Record]] = {without_seed(config): [] for config in configs}
+    for record in sorted(records, key=lambda r: int(r["seed"])):
+        own = found.get(record_key(record))
+        if own is not None:
+            own.append(record)
+    first = {without_seed(config): config for config in configs}
+    return [Setting(first[key], tuple(own)) for key, own in found.items()]
+
+
+def of_item(item: Item, records: Sequence[Record]) -> list[Setting]:
+    """The settings of a table or figure."""
+    return settings_of(item.configs(1), records)
+
+
+def present(settings: Sequence[Setting]) -> list[Setting]:
+    """Those that have a record."""
+    return [setting for setting in settings if setting.records]
+
+
+def by_row(settings: Sequence[Setting]) -> list[list[Setting]]:
+    """Settings of one data set, optimizer, weight decay and length together: a row of the paper's tables."""
+    rows: dict[tuple[Any, ...], list[Setting]] = {}
+    for s in settings:
+        rows.setdefault((s.config.data, s.config.optimizer, s.config.weight_decay, s.config.num_steps), []).append(s)
+    return list(rows.values())
+
+
+def better(setting: Setting, a: float, b: float) -> bool:
+    """Whether the metric a is better than b."""
+    return a > b if setting.metric == "map" else a < b
+
+
+def method_name(config: Config) -> str:
+    """The method as the paper calls it, and with Adam as tab:adam does."""
+    name = NAMES.get(config.method, config.method)
+    return name.replace("SGD-", "Adam-") if config.optimizer == "adam" else name
+
+
+def hardware(settings: Sequence[Setting]) -> str:
+    """Seeds and hardware in a sentence."""
+    runs = [record for setting in settings for record in setting.records]
+    if not runs:
+        return "No runs yet."
+    counts = sorted({len(s.records) for s in settings if s.records})
+    many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    places = ", ".join(sorted({str(r.get("hardware", "unknown")) for r in runs}))
+    missing = sum(max(0, WANTED - len(s.records)) for s in settings)
+    lacking = (
+        f" {missing} of {WANTED * len(settings)} runs are missing ({DASH} where there is none)." if missing else ""
+    )
+    return f"{many} seed{'s' if many != '1' else ''} each, on {places}.{lacking}"

@@ -1,0 +1,350 @@
+"""Tables against hand-computed numbers, the paper's values, figures, and the page, also in a real browser."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import asdict, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import CHROMIUM, Browser
+
+from emais.experiments import paper
+from emais.experiments.catalogue import ITEMS
+from emais.experiments.cells import Cell, Table, to_html, to_markdown
+from emais.experiments.config import Config
+from emais.experiments.figures import median_range, rows_of
+from emais.experiments.findings import findings
+from emais.experiments.morefigures import figures, ratios
+from emais.experiments.moretables import cost_table, steps_table
+from emais.experiments.report import html, markdown_page, write_markdown, write_report
+from emais.experiments.results import config_of
+from emais.experiments.selection import Setting, record_key, without_seed
+from emais.experiments.tables import bold, markdown, tables, verdict
+
+POINTS = 4
+
+
+def record(config: Config, value: float | None, **changes: Any) -> dict[str, Any]:
+    """A made-up run whose curves are simple functions of the step."""
+    steps = [config.num_steps * k // POINTS for k in range(1, POINTS + 1)]
+    flat = [1.0] * POINTS
+    end = 50.0 if value is None else value
+    tests = [end + POINTS - k for k in range(1, POINTS + 1)]
+    curves = {
+        "step": steps, "loss": [2.0 / k for k in range(1, 5)], "lr": [0.4, 0.3, 0.2, 0.1], "lr_scale": [2.0] * 4,
+        "tr_is": [0.5] * 4, "tr_unif": flat, "tr_opt": [0.25] * 4, "n_ems": [256.0] * 4,
+        "score": [1.0, 0.5, None, 40.0], "test_step": steps, "test_error": tests, "map": tests,
+    }  # fmt: skip
+    metric = "map" if config.data == "chestxray14" else "test_error"
+    run = {metric: value, "ms_per_step": 0.5, "hardware": "a machine", "torch": "2", "emais": "0", "python": "3"}
+    return json.loads(json.dumps(asdict(config) | run | {"curves": curves} | changes))
+
+
+def runs(config: Config, *values: float | None) -> list[dict[str, Any]]:
+    return [record(replace(config, seed=k), value) for k, value in enumerate(values)]
+
+
+def fmnist(method: str, num_steps: int = 6250, **changes: Any) -> Config:
+    return Config("fmnist", "lenet5", method, num_steps=num_steps, **changes)
+
+
+def setting(config: Config, *values: float | None) -> Setting:
+    return Setting(config, tuple(runs(config, *values)))
+
+
+SMALL = [
+    *runs(fmnist("sgd-scan"), 11.0, 12.0, 13.0),  # 12 ± 1
+    *runs(fmnist("rais"), 10.0, 10.4, 10.8),  # 10.4 ± 0.4
+    *runs(fmnist("emais"), 10.0, 10.5, 9.5),  # 10 ± 0.5
+    *runs(fmnist("confidence"), 10.3),
+]
+TIMINGS = [
+    {"case": "ResNet18 gpu", "method": m, "ms": 2.0 * r, "ratio": r, "hardware": {"gpu": "a GPU"}}
+    for m, r in (("sgd", 1.0), ("sgd again", 1.01), ("rais", 1.25), ("emais", 1.5))
+]
+
+
+def everything() -> list[dict[str, Any]]:
+    """Two seeds of every run of the catalogue."""
+    configs = {c.key(): c for item in ITEMS.values() for c in item.configs(2)}
+    return [record(c, 9.0 + len(c.method) / 10 + c.seed / 5) for c in configs.values()]
+
+
+@pytest.fixture(scope="module")
+def full() -> list[dict[str, Any]]:
+    return everything()
+
+
+# ---- the paper's numbers
+
+
+def test_paper_numbers() -> None:
+    def of(data: str, method: str, steps: int, decay: float, optimizer: str = "sgd") -> tuple[float, float] | None:
+        found = paper.find(Config(data, "lenet5", method, optimizer, weight_decay=decay, num_steps=steps))
+        return None if found is None else found[:2]
+
+    assert of("fmnist", "emais", 6250, 1e-3) == (10.52, 0.10)
+    assert of("fmnist", "self-paced", 6250, 1e-3) == (22.54, 3.34)
+    assert of("cinic10", "presampling", 140000, 5e-4) == (16.82, 3.19)
+    assert of("cifar10", "sgd-scan", 17500, 1e-4) == (16.69, 0.09)
+    assert of("chestxray14", "emais", 4000, 1e-4) == (25.74, 0.07)
+    assert of("fmnist", "rais", 12500, 1e-3, "adam") == (9.18, 0.22)
+    assert of("cinic10", "emais", 70000, 5e-4, "adam") == (17.23, 0.11)
+    assert of("fmnist", "emais", 6251, 1e-3) is None
+    assert of("chestxray14", "confidence", 4000, 1e-4) is None
+    assert paper.STEP_SECONDS["chestxray14"]["presampling"] == 1.36
+    assert paper.STEP_SECONDS["fmnist"]["emais"] == 7.32e-3
+
+
+def test_paper_tables_are_whole() -> None:
+    for block in paper.BLOCKS:
+        assert all(len(row) == len(block.methods) for row in block.rows.values())
+    counts = {label: sum(len(b.rows) for b in paper.BLOCKS if b.label == label) for label in ITEMS}
+    assert [counts[label] for label in ("tab:res_fmnist", "tab:res_cinic10", "tab:res_nih", "tab:adam")] == [
+        3,
+        8,
+        3,
+        12,
+    ]
+
+
+def test_weight_decay_is_shown_as_printed_and_as_used() -> None:
+    text = markdown("tab:res_cinic10", [])
+    assert "| 5e-4 (printed 1e-5) | 17500 |" in text
+    assert "| paper (CINIC-10) |" in text
+
+
+def test_a_record_is_found_by_its_configuration() -> None:
+    for config in (fmnist("emais", rule="none", seed=3), fmnist("emais", options={"tau": 1000}, refresh_every=5)):
+        one = record(config, 9.0)
+        assert record_key(one) == without_seed(config_of(one)) == without_seed(config)
+    assert record_key({"data": "fmnist", "model": "lenet5", "method": "rais"}) == without_seed(fmnist("rais"))
+
+
+# ---- tables
+
+
+def test_table_of_results_by_hand() -> None:
+    text = markdown("tab:res_fmnist", SMALL)
+    row = "| 1e-3 | 6250 | 12.00 ± 1.00 | – | **10.40 ± 0.40** | – | **10.30** | – | – | **10.00 ± 0.50** |"
+    assert row in text
+    assert "| 1e-3 | 12500 | – | – | – | – | – | – | – | – |" in text
+    assert "1 to 3 seeds each, on a machine." in text
+    assert "110 of 120 runs are missing" in text
+
+
+def test_agreement_by_hand() -> None:
+    text = markdown("tab:res_fmnist", SMALL)
+    # SGD-Scan: |12.00 - 12.02| is small; RAIS: 0.50 <= 2 sqrt(0.16/3 + 0.0676/5) = 0.517
+    assert "| SGD-Scan | 3 | 12.00 ± 1.00 | 12.02 ± 0.45 | −0.02 | agrees |" in text
+    assert "| RAIS | 3 | 10.40 ± 0.40 | 10.90 ± 0.26 | −0.50 | agrees |" in text
+    assert "| Confidence | 1 | 10.30 | 10.78 ± 0.31 | −0.48 | one seed: no spread |" in text
+    assert "| SGD-Uni | 0 | – | 12.05 ± 0.07 | – | – |" in text
+    assert "3 of 3 agree with the paper" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "words"),
+    [
+        ((10.5, 10.6), "agrees", "agrees"),
+        ((10.0, 10.1), "better", "better by 0.47"),
+        ((11.0, 11.1), "worse", "worse by 0.53"),
+        ((10.0,), "none", "one seed: no spread"),
+        ((), "none", "–"),
+        ((None, None), "none", "–"),
+    ],
+)
+def test_verdict(values: tuple[float, ...], kind: str, words: str) -> None:
+    own = setting(fmnist("emais"), *values)
+    found = verdict(own, paper.find(own.config))  # 10.52 ± 0.10
+    assert (found.kind, found.text) == (kind, words)
+
+
+def test_other_data_are_not_judged_and_more_map_is_better() -> None:
+    cifar = setting(Config("cifar10", "resnet18", "emais", weight_decay=1e-4, num_steps=17500), 16.0, 16.1)
+    assert verdict(cifar, paper.find(cifar.config)).text == "not comparable"
+    chest = Config("chestxray14", "resnet50", "emais", weight_decay=1e-4, num_steps=1000)
+    own = [setting(replace(chest, method=m), *v) for m, v in (("sgd-scan", (18.0, 20.0)), ("emais", (20.0, 21.0)))]
+    assert bold(own) == [False, True]
+    assert bold([setting(fmnist("rais"), 9.0), setting(fmnist("emais"), 9.1), setting(fmnist("confvar"))]) == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_tuned_learning_rates() -> None:
+    tuned = [
+        record(replace(fmnist(method), lr=lr, seed=seed), error + seed)
+        for method, errors in (("sgd-scan", (15, 11, 10, 20)), ("emais", (14, 9, 12, 90)))
+        for lr, error in zip((0.003, 0.01, 0.03, 0.1), errors, strict=True)
+        for seed in (0, 1)
+    ]
+    text = markdown("tuned_lr", tuned)
+    assert "| SGD-Scan | 15.50 ± 0.71 | 11.50 ± 0.71 | **10.50 ± 0.71** | 20.50 ± 0.71 | 0.03 |" in text
+    assert "| EMAIS | 14.50 ± 0.71 | **9.50 ± 0.71** | 12.50 ± 0.71 | 90.50 ± 0.71 | 0.01 |" in text
+    assert "| RAIS | – | – | – | – | – |" in text
+    assert any("EMAIS is then 1.00 points ahead of SGD-Scan; at the paper's" in s for s in findings(tuned))
+
+
+def test_steps_to_an_error() -> None:
+    table = steps_table(ITEMS["tab:res_fmnist"], runs(fmnist("emais"), 9.0, 11.0) + runs(fmnist("rais"), 10.0, 10.0))
+    assert list(table.head) == ["length", "method", "≤ 12 %", "≤ 11 %", "≤ 10 %", "≤ 9.5 %"]
+    rows = {row[1].text: [cell.text for cell in row[2:]] for row in table.rows}
+    assert rows["RAIS"] == ["3125 ± 0", "4687 ± 0", "6250 ± 0", "–"]
+    assert rows["EMAIS"] == ["3124 ± 2210", "4688 ± 2210", "1/2", "1/2"]
+    assert [[cell.bold for cell in row[2:5]] for row in table.rows] == [[False, True, True], [True, False, False]]
+
+
+def test_cost() -> None:
+    text = to_markdown(cost_table(TIMINGS))
+    assert "| ResNet18 gpu | 1.00 (2.00) | – | 1.25 | – | – | – | – | 1.50 |" in text
+    assert "| paper, CINIC-10 | 1.00 (66.2) | 1.00 | 1.00 | 2.99 | 0.96 | 1.01 | 0.98 | 1.01 |" in text
+    assert "FMNIST" not in text
+
+
+@pytest.mark.parametrize("label", ITEMS)
+def test_every_label_has_a_table_with_and_without_runs(label: str, full: list[dict[str, Any]]) -> None:
+    for records in (full, []):
+        for table in tables(label, records):
+            assert table.rows
+            assert all(len(row) == len(table.head) for row in table.rows)
+        assert "nan" not in markdown(label, records)
+
+
+def test_cells_are_escaped() -> None:
+    text = to_html(Table(["<a>"], [[Cell("x & y", sort=1.0, hover='"z"')]], "c < d"))
+    assert "&lt;a&gt;" in text
+    assert 'data-sort="1" title="&quot;z&quot;">x &amp; y</td>' in text
+
+
+# ---- figures
+
+
+def test_figures_hold_all_series(full: list[dict[str, Any]]) -> None:
+    found = {figure.label: figure.charts for figure in figures(full, TIMINGS)}
+    names = {label: [[s.name for s in chart.series] for chart in charts] for label, charts in found.items()}
+    taus = ["τ = 1000", "τ = 5000", "τ = 10000", "τ = 25000", "Linear-τ"]
+    assert names["fig:is_scores"] == [taus, taus]
+    three = ["EMAIS", "EMAIS without adjustment", "SGD-Uni"]
+    assert names["fig:fmnist_lr_adjust_ablation"] == [three, three, three[:2], three[:2], three[:2]]
+    assert names["fig:additional_state_updates"] == [["EMAIS", "refreshed every 500 steps"]] * 3
+    assert names["fig:score_and_trvars"][:2] == [["EMAIS"], ["EMAIS", "uniform", "optimal"]]
+    assert names["tab:res_fmnist over steps"] == [list(paper.NAMES.values())] * 3
+    assert names["tab:res_fmnist S(W)"] == names["tab:res_fmnist over steps"]
+    assert names["tab:res_fmnist cost"] == [["SGD-Scan", "RAIS", "EMAIS"]] * 3
+    assert names["tab:adam over steps"] == [["Adam-Scan", "Adam-Uni", "RAIS", "EMAIS"]] * 3
+    assert {"tab:res_cinic10 over steps", "tab:res_nih over steps"} <= names.keys()
+
+
+def test_curves_by_hand() -> None:
+    one = record(fmnist("emais"), 10.0)
+    assert rows_of(one, "applied") == pytest.approx([0.8, 0.6, 0.4, 0.2])
+    assert rows_of(one, "scaled") == pytest.approx([0.4, 0.3, 0.2, 0.1])
+    assert median_range([1.0, math.nan])[0] == 1.0
+    cost = next(f for f in figures(SMALL, TIMINGS) if f.label.endswith("cost")).charts[0]
+    ours = next(s for s in cost.series if s.name == "EMAIS")
+    assert list(ours.x) == [1.5 * step for step in one["curves"]["test_step"]]
+    assert ratios([]) == ("", {})
+
+
+# ---- the page
+
+
+class Reader(HTMLParser):
+    """Remembers ids, addresses, and whether every element is closed where it should be."""
+
+    VOID = ("meta", "circle", "path")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.ids += [v for k, v in attrs if k == "id" and v]
+        self.addresses += [v for k, v in attrs if k in ("src", "href", "srcset", "action") and v]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_page_stands_alone(full: list[dict[str, Any]]) -> None:
+    text = html(full, TIMINGS)
+    reader = Reader()
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    assert len(reader.ids) == len(set(reader.ids))
+    assert reader.addresses
+    assert all(a.startswith("#") and a[1:] in reader.ids for a in reader.addresses)
+    assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)|<script [^>]*src", text)
+    assert ">nan" not in text.lower()
+    for label in ITEMS:
+        assert f"<code>{label}</code>" in text
+
+
+def test_page_and_markdown_with_few_or_no_runs(tmp_path: Path) -> None:
+    for name, records in (("none", []), ("few", SMALL), ("bad", runs(fmnist("emais"), None, None))):
+        write_report(records, tmp_path / f"{name}.html", [])
+        write_markdown(records, tmp_path / f"{name}.md", [])
+        assert "nan" not in (tmp_path / f"{name}.md").read_text("utf-8").split()
+    assert "Nothing was run yet for tab:res_fmnist" in (tmp_path / "none.md").read_text("utf-8")
+
+
+def test_committed_tables_are_those_of_the_committed_results() -> None:
+    root = Path(__file__).parent.parent
+    lines = (root / "docs" / "tables.md").read_text("utf-8").splitlines()
+    records = [json.loads(line) for line in (root / "results" / "fmnist.jsonl").read_text("utf-8").splitlines()]
+    made = markdown_page(records, []).splitlines()
+    own = [line for line in made if line.startswith("| 1e-3 |")]
+    assert own
+    assert set(own) <= set(lines)
+
+
+CHECKS = """(() => {
+  const sizes = [...document.querySelectorAll('figure svg, figure')].map(f => f.getBoundingClientRect());
+  return { figures: document.querySelectorAll('figure').length,
+    wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    empty: sizes.filter(b => b.width < 50 || b.height < 50).length };
+})()"""
+SORT = """(() => {
+  const table = document.querySelector('#tab-res-fmnist table.sortable');
+  const heads = [...table.tHead.rows[0].cells], k = heads.findIndex(h => h.textContent === 'steps');
+  const column = () => [...table.tBodies[0].rows].map(r => r.cells[k].textContent);
+  heads[k].querySelector('button').click(); const up = column();
+  heads[k].querySelector('button').click(); return [up, column(), heads[k].getAttribute('aria-sort')];
+})()"""
+HOVER = """(() => {
+  const chart = document.querySelector('#fig-is-scores .chart'), svg = chart.querySelector('svg');
+  const box = svg.getBoundingClientRect();
+  svg.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + 0.4 * box.width }));
+  const item = chart.querySelector('.legend li'); item.click();
+  return [chart.querySelector('.hover').getAttribute('visibility'), chart.closest('.charts').className];
+})()"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed here")
+def test_page_in_a_browser(tmp_path: Path, full: list[dict[str, Any]]) -> None:
+    page = tmp_path / "report.html"
+    write_report(full, page, TIMINGS)
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(page)
+        seen = browser.run(CHECKS)
+        assert seen["figures"] > 30
+        assert (seen["empty"], seen["wide"]) == (0, 0)
+        assert browser.run(SORT) == [["6250", "12500", "25000"], ["25000", "12500", "6250"], "descending"]
+        assert browser.run(HOVER) == ["visible", "charts off-1"]
+        size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        browser.call("Emulation.setDeviceMetricsOverride", **size)
+        assert (browser.run(CHECKS)["empty"], browser.run(CHECKS)["wide"]) == (0, 0)
+        assert browser.problems == []
