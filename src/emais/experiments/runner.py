@@ -23,6 +23,7 @@ from .models import LeNet5
 from .progress import Progress
 from .results import Results
 from .sidebyside import SideBySide
+from .single import Single
 
 SMALL: dict[str, Callable[[], nn.Module]] = {"lenet5": LeNet5, "perceptron": perceptron}
 AT_ONCE = 96  # runs of a small network that share a GPU
@@ -79,12 +80,12 @@ def check_memory(group: Sequence[Config], device: torch.device | str) -> None:
 
 
 def groups(configs: Sequence[Config], size: int) -> Iterator[list[Config]]:
-    """Runs that can be trained together, shortest first."""
+    """Runs that can be trained together, shortest first: up to `size` of a small network, others alone."""
     kinds: dict[Any, list[Config]] = {}
     for config in configs:
         kinds.setdefault(config.group(), []).append(config)
     for kind in sorted(kinds.values(), key=lambda runs: runs[0].num_steps):
-        parts = -(-len(kind) // size)
+        parts = -(-len(kind) // size) if kind[0].model in SMALL else len(kind)
         for k in range(parts):  # parts of about the same size
             yield kind[k * len(kind) // parts : (k + 1) * len(kind) // parts]
 
@@ -101,9 +102,8 @@ def run_group(
     group: Sequence[Config], data: Data, device: torch.device | str, on_steps: Callable[[int], None]
 ) -> Iterator[dict[str, Any]]:
     """Train a group and give the record of each run."""
-    if group[0].model not in SMALL:
-        raise EmaisError(f"{group[0].model} cannot be run yet")
-    trainer = SideBySide(group, data, SMALL[group[0].model], device)
+    small = SMALL.get(group[0].model)
+    trainer = Single(group[0], data, device) if small is None else SideBySide(group, data, small, device)
     trainer.train(EVALUATIONS, on_steps)
     for config, result in trainer.finish():
         yield rounded(asdict(config) | result | {"data_title": data.title, **surroundings(device)})

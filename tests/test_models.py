@@ -1,0 +1,97 @@
+"""The networks: shapes, stems, stochastic depth, and ResNet18 as it always was."""
+
+import pytest
+import torch
+from torch import nn
+
+from emais import EmaisError
+from emais.experiments.models import Bottleneck, ResNet18, ResNet50, make_resnet
+from emais.experiments.training import initialised
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Networks this narrow gain nothing from a second one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_resnet18_computes_what_it_did_before_there_was_a_resnet50():
+    net = initialised(ResNet18, 3).eval()
+    x = torch.linspace(-2, 2, 2 * 3 * 32 * 32).sin().view(2, 3, 32, 32)
+    want = [-0.142223, 0.127856, -0.216182, -0.086998, -0.237591, -0.660592, 0.142936, 0.209537, -0.064668, 0.13516]
+    with torch.no_grad():
+        torch.testing.assert_close(net(x)[0], torch.tensor(want), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("stem", "size", "side"), [("small", 32, 32), ("large", 72, 18)])
+def test_stems(stem, size, side):
+    net = ResNet50(14, channels=1, width=4, stem=stem)
+    x = torch.randn(2, 1, size, size)
+    assert net.stem(x).shape == (2, 4, side, side)
+    assert net(x).shape == (2, 14)
+    with pytest.raises(EmaisError, match="small or large"):
+        ResNet50(stem="tiny")
+
+
+def test_the_experiments_networks():
+    small, large = make_resnet("resnet18", 32, 3, 10), make_resnet("resnet50", 72, 1, 14)
+    assert len(small.stem) == 2
+    assert small.stochastic_depth == 0
+    assert len(large.stem) == 3
+    assert large.stochastic_depth == 0.5
+    assert sum(p.numel() for p in large.parameters()) == 25557032 - 986 * 2049 - 2 * 49 * 64
+    with pytest.raises(EmaisError, match="resnet34"):
+        make_resnet("resnet34", 32, 3, 10)
+
+
+def narrow(depth=0.5):
+    return initialised(lambda: ResNet50(5, width=4, stem="small", stochastic_depth=depth), 0)
+
+
+def test_survival_falls_in_a_line():
+    net = narrow()
+    assert net.survival.squeeze().tolist() == pytest.approx([1 - 0.5 * k / 16 for k in range(1, 17)])
+    with pytest.raises(EmaisError, match="below 1"):
+        narrow(depth=1.0)
+
+
+def test_stochastic_depth_keeps_the_mean_and_is_off_in_evaluation():
+    net, plain = narrow(), narrow(depth=0.0)
+    x = torch.randn(3, 3, 8, 8)
+    net.eval()
+    plain.eval()
+    assert torch.equal(net(x), plain(x))
+    net.train()
+    keeps = torch.stack(list(net.keeps(torch.empty(40_000, 1), None))).view(16, -1)
+    torch.testing.assert_close(keeps.mean(1), torch.ones(16), atol=0.025, rtol=0)  # five standard deviations
+    levels = [len(row.unique()) for row in keeps]
+    assert levels == [2] * 16
+
+
+def test_a_dropped_branch_leaves_the_shortcut_of_its_own_sample_alone():
+    block = Bottleneck(16, 4, 1).eval()
+    x = torch.randn(3, 16, 6, 6).contiguous(memory_format=torch.channels_last)
+    keep = torch.tensor([0.0, 1.0, 2.0]).view(3, 1, 1, 1)
+    out, full = block(x, keep), block(x)
+    torch.testing.assert_close(out[0], x[0].relu())
+    torch.testing.assert_close(out[1], full[1])
+    assert not torch.allclose(out[2], full[2])
+    assert out.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_the_numbers_decide():
+    net, x = narrow(), torch.randn(4, 3, 8, 8)
+    u = torch.rand(16, 4)
+    assert torch.equal(net(x, u), net(x, u))
+    assert not torch.equal(net(x, u), net(x, u.flip(1)))
+    assert not torch.equal(net(x), net(x))
+
+
+def test_batch_normalisation_and_depth_train():
+    net = narrow()
+    loss = nn.functional.cross_entropy(net(torch.randn(4, 3, 8, 8), torch.zeros(16, 4)), torch.arange(4))
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
