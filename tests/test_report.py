@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from browser import CHROMIUM, Browser
 
-from emais.experiments import paper
+from emais.experiments import paper, scatter
 from emais.experiments.catalogue import ITEMS
 from emais.experiments.cells import Cell, Table, to_html, to_markdown
 from emais.experiments.config import Config
@@ -348,3 +348,22 @@ def test_page_in_a_browser(tmp_path: Path, full: list[dict[str, Any]]) -> None:
         browser.call("Emulation.setDeviceMetricsOverride", **size)
         assert (browser.run(CHECKS)["empty"], browser.run(CHECKS)["wide"]) == (0, 0)
         assert browser.problems == []
+
+
+def test_scatter_plots_of_both_gradients():
+    names = ("tr_is", "tr_unif", "tr_opt", "n_ems", "score")
+    rows = [
+        {"noise": n, "logit": dict.fromkeys(names, 1 + n), "full": dict.fromkeys(names, 3 + 2 * n)}
+        for n in (0.0, 0.5, 1.0, 2.0)
+    ]
+    rows[1]["full"]["score"] = None  # no number: no dot
+    study = [{"step": 7, "norms": {"logit": [1.0, 2.0, 4.0], "full": [2.0, 4.0, 8.0]}, "minibatches": rows}]
+    (norms,) = scatter.panels("fig:full_logit_grad", study)
+    assert "after 7 steps" in norms
+    assert "slope 2, " in norms
+    assert norms.count("<circle") == 3
+    first, *_ = scatter.panels("fig:full_logit_trvar", study)
+    assert "slope 2, intercept 1, correlation 1.000" in first
+    assert first.count("<circle") == 3  # more noise than is shown
+    _, score = scatter.panels("fig:full_logit_nems_score", study)
+    assert score.count("<circle") == 2

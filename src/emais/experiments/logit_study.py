@@ -82,8 +82,21 @@ def numbers(r: Tensor, grads: Tensor) -> dict[str, float]:
     return named | {"n_ems": float(F.effective_batch_size(traces, N)), "score": float(F.efficiency_score(traces))}
 
 
+def write_study(out: Path, steps: tuple[int, ...], seed: int, device: str, folder: Path | None) -> None:
+    """Train, study all snapshots, write one JSON line for each."""
+    data = load("fmnist", folder)
+    x, y = data.scaled(data.x_train), data.y_train
+    lines = []
+    for step, model in snapshots(data, tuple(sorted(steps)), seed, device):
+        found = study(model.cpu(), x, y, torch.Generator().manual_seed(seed))
+        about = {"data": "fmnist", "model": "lenet5", "method": "emais", "seed": seed, "step": step}
+        lines.append(json.dumps(rounded(about | found | surroundings(device))))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join(lines) + "\n")
+
+
 def main() -> None:
-    """Train, study both snapshots, write one JSON line for each."""
+    """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/full_logit.jsonl"))
     parser.add_argument("--steps", type=int, nargs="+", default=list(SNAPSHOTS))
@@ -91,15 +104,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--folder", type=Path, default=None)
     args = parser.parse_args()
-    data = load("fmnist", args.folder)
-    x, y = data.scaled(data.x_train), data.y_train
-    lines = []
-    for step, model in snapshots(data, tuple(sorted(args.steps)), args.seed, args.device):
-        found = study(model.cpu(), x, y, torch.Generator().manual_seed(args.seed))
-        about = {"data": "fmnist", "model": "lenet5", "method": "emais", "seed": args.seed, "step": step}
-        lines.append(json.dumps(rounded(about | found | surroundings(args.device))))
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text("\n".join(lines) + "\n")
+    write_study(args.out, tuple(args.steps), args.seed, args.device, args.folder)
     print(f"saved {args.out}")
 
 

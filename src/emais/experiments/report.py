@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from . import page, reportstyle
+from . import page, reportstyle, scatter
 from .catalogue import ITEMS
 from .cells import Cell, Table, to_html, to_markdown
 from .chart import figure
@@ -38,6 +38,7 @@ class Section:
     tables: Sequence[Table] = ()
     figure: Figure | None = None
     dots: Sequence[str] = ()
+    dots_note: str = ""
 
     @property
     def anchor(self) -> str:
@@ -84,6 +85,14 @@ def figure_sections(records: Sequence[Record], timings: Sequence[Record]) -> lis
     return found
 
 
+def study_sections(study: Sequence[Record]) -> list[Section]:
+    """Logit against full gradients, if that was studied."""
+    if not study:
+        return []
+    named = scatter.TITLES.items()
+    return [Section(k, title, dots=scatter.panels(k, study), dots_note=scatter.NOTE) for k, title in named]
+
+
 def runs_table(records: Sequence[Record]) -> Table:
     """What was run, on what."""
     kinds: dict[tuple[str, ...], list[Record]] = {}
@@ -121,7 +130,9 @@ def section_html(section: Section) -> str:
         parts.append(f'<p class="soft">{escape(LINES + section.figure.note)}</p>')
     parts += [to_html(table) for table in section.tables[:1]]
     if section.dots:
-        parts.append(f'<div class="charts">{"".join(section.dots)}</div><p class="soft">{DOTS}</p>')
+        parts.append(
+            f'<div class="charts">{"".join(section.dots)}</div><p class="soft">{section.dots_note or DOTS}</p>'
+        )
     parts += [to_html(table) for table in section.tables[1:]]
     return f'<section id="{section.anchor}">\n{chr(10).join(parts)}\n</section>'
 
@@ -139,9 +150,10 @@ def navigation(groups: dict[str, list[Section]]) -> str:
     return f'<nav aria-label="contents">{"".join(parts)}</nav>'
 
 
-def html(records: Sequence[Record], timings: Sequence[Record]) -> str:
+def html(records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = ()) -> str:
     """The whole page."""
-    groups = {"Tables": table_sections(records, timings), "Figures": figure_sections(records, timings)}
+    figures_made = figure_sections(records, timings) + study_sections(study)
+    groups = {"Tables": table_sections(records, timings), "Figures": figures_made}
     body = "\n".join(
         f"<h2>{name}</h2>\n" + "\n".join(section_html(section) for section in sections)
         for name, sections in groups.items()
@@ -176,9 +188,17 @@ def html(records: Sequence[Record], timings: Sequence[Record]) -> str:
 """
 
 
-def write_report(records: Sequence[Record], out: Path, timings: Sequence[Record] | None = None) -> None:
-    """Write the page; timings: measured step times, by default those under benchmarks/results, if there."""
-    out.write_text(html(records, read_timings() if timings is None else timings), encoding="utf-8")
+def write_report(
+    records: Sequence[Record],
+    out: Path,
+    timings: Sequence[Record] | None = None,
+    study: Sequence[Record] = (),
+) -> None:
+    """Write the page.
+
+    timings: measured step times, by default those under benchmarks/results, if there; study: what `logit_study` wrote.
+    """
+    out.write_text(html(records, read_timings() if timings is None else timings, study), encoding="utf-8")
 
 
 def markdown_page(records: Sequence[Record], timings: Sequence[Record]) -> str:

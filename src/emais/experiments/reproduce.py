@@ -8,9 +8,11 @@ from typing import Any
 import torch
 
 from ..errors import EmaisError
+from . import scatter
 from .catalogue import ITEMS, find
 from .config import Config, parse
 from .demo import with_spread
+from .logit_study import SNAPSHOTS, write_study
 from .results import Record, Results, config_of
 from .runner import run_all
 
@@ -34,6 +36,12 @@ def reproduce(
     """Run what a table or figure lacks, each data set into its own file, and print the table."""
     from .tables import markdown
 
+    if label in scatter.TITLES:
+        study = folder / "full_logit.jsonl"
+        if not study.exists():
+            write_study(study, SNAPSHOTS, 0, device or default_device(), data)
+        print(f"{scatter.TITLES[label]}: {study}; `emais report` draws it.")
+        return
     configs = find(label).configs(seeds)
     missing: list[Config] = []
     try:
@@ -54,14 +62,15 @@ def report(folder: Path, out: Path) -> None:
     if not records:
         raise EmaisError(f"there are no results in {folder}: run `emais reproduce LABEL` first, or give --results")
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_report(records, out)
+    write_report(records, out, study=Results(folder / "full_logit.jsonl").read())
     print(f"The report: {out}")
 
 
 def listing() -> str:
     """All labels and what they stand for."""
-    width = max(map(len, ITEMS))
-    return "\n".join(f"{label:<{width}}  {item.title}" for label, item in ITEMS.items())
+    titles = {label: item.title for label, item in ITEMS.items()} | scatter.TITLES
+    width = max(map(len, titles))
+    return "\n".join(f"{label:<{width}}  {title}" for label, title in titles.items())
 
 
 def read_all(folder: Path) -> list[Record]:
