@@ -175,5 +175,7 @@ class Mailbox:
                 self._helper.wait()
             finally:
                 self._hurry.clear()
-        while self._letters:
-            self._letters.pop(0)()
+        if self._letters:
+            while self._letters:
+                self._letters.pop(0)()
+            self._prepare()  # at once: what it reads and runs is still in the processor's caches
