@@ -1,5 +1,7 @@
 """Runs side by side: each is the run that it would be alone, and the updates are torch's."""
 
+from dataclasses import asdict, replace
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ import emais
 from emais import EmaisError
 from emais.experiments.config import parse
 from emais.experiments.datasets import Data
+from emais.experiments.following import Following, recorded_sizes
 from emais.experiments.models import LeNet5
 from emais.experiments.results import Results
 from emais.experiments.runner import groups, run_all
@@ -154,3 +157,31 @@ def test_a_stopped_run_keeps_what_is_finished(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run_all(runs, path)
     assert [r["seed"] for r in Results(path).read()] == [0]
+
+
+def test_a_minibatch_that_follows_another_run(tmp_path):
+    """With the size held at N it is SGD-Uni; the sizes it takes are the recorded ones."""
+    data = made_up()
+    (emais_run,) = parse(f"{TEXT} method=emais lr=0.1 num_steps=90")
+    (config,) = parse(f"{TEXT} method=sgd-uni lr=0.1 num_steps=90 follow=emais")
+    steps = list(range(3, 93, 3))
+    flat = {**asdict(emais_run), "curves": {"step": steps, "n_ems": [16.0] * 30}}
+    run = Following([config], data, small, "cpu", [flat])
+    run.train(points=1)
+    ((_, result),) = run.finish()
+    plain = SideBySide([replace(config, follow="")], data, small)
+    plain.train(points=1)
+    ((_, want),) = plain.finish()
+    assert result["curves"]["loss"] == pytest.approx(want["curves"]["loss"], rel=1e-3)
+    assert result["curves"]["n_ems"] == [16.0] * 60
+
+    rising = {**flat, "curves": {"step": steps, "n_ems": [16.0 + k for k in range(30)]}}
+    sizes = recorded_sizes(config, [rising])
+    assert len(sizes) == 90
+    assert sizes[0] == 16
+    assert sizes[-1] == 45
+    assert bool((sizes.diff() >= 0).all())
+    with pytest.raises(EmaisError, match="no run of emais with seed 0 and 90 steps"):
+        recorded_sizes(config, [])
+    with pytest.raises(EmaisError, match="only sgd-uni can follow"):
+        parse(f"{TEXT} method=rais follow=emais")

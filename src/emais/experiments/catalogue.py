@@ -66,6 +66,14 @@ ITEMS: dict[str, Item] = {
             ),
         ),
         Item(
+            "fig:fmnist_sgd_unif_n_ems",
+            "EMAIS beside SGD-Uni with a minibatch that follows its N_ems",
+            (
+                f"{FMNIST} method=sgd-scan,sgd-uni,emais lr=0.01 num_steps=25000",
+                f"{FMNIST} method=sgd-uni lr=0.01 num_steps=25000 follow=emais",
+            ),
+        ),
+        Item(
             "fig:fmnist_lr_adjust_ablation",
             "EMAIS with and without the learning-rate adjustment",
             (

@@ -22,7 +22,8 @@ class Config:
     """One training run.
 
     momentum: of SGD; rule None: the method's own; refresh_every: steps between two updates of the statistics of all
-    samples, 0 for never; options: further settings of the method, e.g. tau.
+    samples, 0 for never; follow "emais": sgd-uni with the minibatch sizes that EMAIS's run of the same seed was worth;
+    options: further settings of the method, e.g. tau.
 
     >>> Config("fmnist", "lenet5", "emais", num_steps=6250).weight_decay
     0.001
@@ -40,6 +41,7 @@ class Config:
     momentum: float = 0.9
     rule: str | None = None
     refresh_every: int = 0
+    follow: str = ""
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -50,6 +52,8 @@ class Config:
         for name in ("num_steps", "batch_size"):
             positive_int(name, getattr(self, name))
         positive_float("lr", self.lr)
+        if self.follow and (self.follow, self.method) != ("emais", "sgd-uni"):
+            raise EmaisError(f"only sgd-uni can follow, and only emais: got {self.method} following {self.follow!r}")
         allowed = set(METHODS[self.method].settings()) - {"num_samples", "batch_size", "num_steps", "seed", "device"}
         for option in self.options:
             choose(f"setting of {self.method}", option, allowed)
@@ -61,7 +65,7 @@ class Config:
 
     def group(self) -> tuple[Any, ...]:
         """Runs that agree in this can be trained side by side."""
-        return self.data, self.model, self.optimizer, self.num_steps, self.batch_size
+        return self.data, self.model, self.optimizer, self.num_steps, self.batch_size, self.follow
 
 
 _KNOWN: dict[str, Iterable[str]] = {"data": NAMES, "model": MODELS, "method": METHODS, "optimizer": OPTIMIZERS}
@@ -115,7 +119,7 @@ def spread(name: str, value: str) -> list[str]:
 
 def convert(name: str, value: str) -> Any:
     """A number where it reads as one; numbers that must be whole stay whole."""
-    if name in ("data", "model", "method", "optimizer", "rule"):
+    if name in ("data", "model", "method", "optimizer", "rule", "follow"):
         return value
     for kind in (int, float):
         try:

@@ -157,6 +157,23 @@ def lr_ablation(row: Sequence[Setting]) -> list[Chart]:
     ]
 
 
+def following(row: Sequence[Setting]) -> list[Chart]:
+    """fig:fmnist_sgd_unif_n_ems: loss, test error, and the sizes."""
+    dynamic = [s for s in row if s.config.follow]
+    if not dynamic:
+        return []
+    ours: list[Line] = [(s, "EMAIS, N = 128", None) for s in unchanged(row, "emais")]
+    sizes = ours + [(s, "SGD-Uni, N = Nₑₘₛ of EMAIS", 4) for s in dynamic]
+    lines = sizes + [(s, "SGD-Uni, N = 128", None) for s in unchanged(row, "sgd-uni")]
+    lines += [(s, "SGD-Scan, N = 128", None) for s in unchanged(row, "sgd-scan")]
+    key = key_of(row[0], "following")
+    return [
+        chart(f"Training loss, {place(row[0])}", "loss (log scale)", "loss", lines, log_y=True, name=f"{key}-1"),
+        metric_chart("Test error", lines, f"{key}-2"),
+        chart("Effective minibatch size Nₑₘₛ", "Nₑₘₛ (samples)", "n_ems", sizes, y_from=0.0, name=f"{key}-3"),
+    ]
+
+
 def state_updates(row: Sequence[Setting]) -> list[Chart]:
     """fig:additional_state_updates: loss, test error and S(W)."""
     refreshed = [s for s in row if s.config.refresh_every]
@@ -188,7 +205,7 @@ def score_and_traces(row: Sequence[Setting]) -> list[Chart]:
 
 def unchanged(row: Sequence[Setting], method: str) -> list[Setting]:
     """The runs of a method with nothing special, at the learning rate that the row's other runs have."""
-    special = [s for s in row if s.config.options or s.config.rule or s.config.refresh_every]
+    special = [s for s in row if s.config.options or s.config.rule or s.config.refresh_every or s.config.follow]
     rates = {s.config.lr for s in special}
     plain = [s for s in row if s not in special and s.config.method == method]
     return [s for s in plain if s.config.lr in rates] if rates else plain[:1]
@@ -202,6 +219,7 @@ def paper_figures(records: Sequence[Record]) -> list[Figure]:
     longest = [row for row in by_row(present(tables)) if is_longest(row[0], present(tables))]
     makers: dict[str, tuple[Callable[[Sequence[Setting]], list[Chart]], str, list[list[Setting]]]] = {
         "fig:is_scores": (is_scores, f"{CLIPPED} {MEDIANS}", rows),
+        "fig:fmnist_sgd_unif_n_ems": (following, "", rows),
         "fig:fmnist_lr_adjust_ablation": (
             lr_ablation,
             "The learning rate of a point is the mean over its steps times the mean adjustment over them.",

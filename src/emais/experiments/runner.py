@@ -19,6 +19,7 @@ from ..errors import EmaisError, positive_float
 from .config import Config
 from .datasets import Data, load
 from .demo import perceptron, processor, rounded
+from .following import Following
 from .models import LeNet5
 from .progress import Progress
 from .results import Results
@@ -54,7 +55,7 @@ def run_all(
             if time.monotonic() > end:
                 break
             progress.begin_run(label(group))
-            for record in run_group(group, data[group[0].data], device, progress.advance):
+            for record in run_group(group, data[group[0].data], device, progress.advance, results):
                 results.append(record)
                 progress.finish_run()
     return results.missing(missing)
@@ -84,7 +85,8 @@ def groups(configs: Sequence[Config], size: int) -> Iterator[list[Config]]:
     kinds: dict[Any, list[Config]] = {}
     for config in configs:
         kinds.setdefault(config.group(), []).append(config)
-    for kind in sorted(kinds.values(), key=lambda runs: runs[0].num_steps):
+    # what follows another run comes after it
+    for kind in sorted(kinds.values(), key=lambda runs: (bool(runs[0].follow), runs[0].num_steps)):
         parts = -(-len(kind) // size) if kind[0].model in SMALL else len(kind)
         for k in range(parts):  # parts of about the same size
             yield kind[k * len(kind) // parts : (k + 1) * len(kind) // parts]
@@ -98,12 +100,27 @@ def label(group: Sequence[Config]) -> str:
     return f"{len(group)} runs of {first.num_steps} steps on {first.data} side by side"
 
 
+def make_trainer(
+    group: Sequence[Config], data: Data, device: torch.device | str, results: Results
+) -> SideBySide | Single:
+    """A ResNet alone, small networks side by side."""
+    small = SMALL.get(group[0].model)
+    if small is None:
+        return Single(group[0], data, device)
+    if group[0].follow:
+        return Following(group, data, small, device, results.read())
+    return SideBySide(group, data, small, device)
+
+
 def run_group(
-    group: Sequence[Config], data: Data, device: torch.device | str, on_steps: Callable[[int], None]
+    group: Sequence[Config],
+    data: Data,
+    device: torch.device | str,
+    on_steps: Callable[[int], None],
+    results: Results,
 ) -> Iterator[dict[str, Any]]:
     """Train a group and give the record of each run."""
-    small = SMALL.get(group[0].model)
-    trainer = Single(group[0], data, device) if small is None else SideBySide(group, data, small, device)
+    trainer = make_trainer(group, data, device, results)
     trainer.train(EVALUATIONS, on_steps)
     for config, result in trainer.finish():
         yield rounded(asdict(config) | result | {"data_title": data.title, **surroundings(device)})
