@@ -1,41 +1,45 @@
-"""Makes docs/img/fmnist.svg, the README's picture, from results/demo_fmnist.jsonl (written by `emais demo`).
+"""Makes docs/img/fmnist.svg, the README's picture, from results/fmnist.jsonl (written by `emais reproduce`).
 
 python docs/make_figures.py
 """
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import fields
+from collections.abc import Sequence
 from pathlib import Path
 
-from emais.experiments.chart import HEIGHT, WIDTH, svg
-from emais.experiments.page import STYLE, charts
-from emais.experiments.training import Run
+from emais.experiments.catalogue import ITEMS
+from emais.experiments.chart import HEIGHT, WIDTH, Chart, svg
+from emais.experiments.figures import chart, metric_chart, score_chart
+from emais.experiments.page import STYLE
+from emais.experiments.results import Results
+from emais.experiments.selection import of_item
 
 ROOT = Path(__file__).parent.parent
-SCALE = 0.62
+SCALE, STEPS = 0.62, 12500
+COLOURS = {"sgd-scan": 0, "emais": 1}
 
 
-def read_runs(path: Path) -> list[Run]:
-    """The runs of a result file."""
-    names = [f.name for f in fields(Run)]
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    for row in rows:
-        row["curves"] = {k: [math.nan if v is None else v for v in values] for k, values in row["curves"].items()}
-    return [Run(**{name: row[name] for name in names}) for row in rows]
+def three_charts() -> list[Chart]:
+    """Test error, N_ems and S(W) of SGD-Scan and EMAIS, five seeds each."""
+    settings = of_item(ITEMS["tab:res_fmnist"], Results(ROOT / "results" / "fmnist.jsonl").read())
+    own = {s.config.method: s for s in settings if s.config.num_steps == STEPS}
+    lines = [(own[method], "", colour) for method, colour in COLOURS.items()]
+    return [
+        metric_chart("Test error (%)", lines, "error"),
+        chart("Effective minibatch size Nₑₘₛ", "Nₑₘₛ (samples)", "n_ems", lines, y_from=0.0, name="size"),
+        score_chart("Efficiency score S(W)", lines, "score"),
+    ]
 
 
-def picture(runs: list[Run]) -> str:
-    """Three charts side by side as one SVG file."""
-    error, _, size, score = charts(runs)
+def picture(charts: Sequence[Chart]) -> str:
+    """Charts side by side as one SVG file."""
     panels = []
-    for k, chart in enumerate((error, size, score)):
-        inner = svg(chart).replace("<svg ", f'<svg y="34" width="{WIDTH * SCALE}" height="{HEIGHT * SCALE}" ', 1)
-        title = f'<text x="{LEFT_OF_TITLE}" y="22" class="title">{chart.title}</text>'
+    for k, one in enumerate(charts):
+        inner = svg(one).replace("<svg ", f'<svg y="34" width="{WIDTH * SCALE}" height="{HEIGHT * SCALE}" ', 1)
+        title = f'<text x="{LEFT_OF_TITLE}" y="22" class="title">{one.title}</text>'
         panels.append(f'<g transform="translate({k * WIDTH * SCALE} 0)">{title}{inner}</g>')
-    names = [s.name for s in error.series]
+    names = [s.name for s in charts[0].series]
     legend = "".join(
         f'<g class="s{k}" transform="translate({LEFT_OF_TITLE + 110 * k} {34 + HEIGHT * SCALE + 18})">'
         f'<path class="line" d="M0 -4h18"/><text x="24" class="title">{name}</text></g>'
@@ -54,5 +58,5 @@ LEFT_OF_TITLE = 40
 
 if __name__ == "__main__":
     target = ROOT / "docs" / "img" / "fmnist.svg"
-    target.write_text(picture(read_runs(ROOT / "results" / "demo_fmnist.jsonl")), encoding="utf-8")
+    target.write_text(picture(three_charts()), encoding="utf-8")
     print(target)
