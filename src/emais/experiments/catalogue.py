@@ -99,6 +99,27 @@ ITEMS: dict[str, Item] = {
             "Beyond the paper: the learning rate tuned for each method, Fashion-MNIST, 6250 steps",
             (f"{FMNIST} method=sgd-scan,rais,emais lr=0.003,0.01,0.03,0.1 num_steps=6250",),
         ),
+        Item(
+            "rais_rules",
+            "Beyond the paper: what RAIS draws, with other learning-rate rules",
+            (
+                f"{FMNIST} method=rais,emais lr=0.01 num_steps=6250,12500",
+                f"{FMNIST} method=rais lr=0.01 num_steps=6250,12500 rule=linear,gain",
+            ),
+        ),
+        Item(
+            "momentum",
+            "Beyond the paper: the momentum, which the paper does not state",
+            (f"{FMNIST} method=sgd-scan,emais lr=0.01 num_steps=6250,12500 momentum=0.8,0.85,0.9",),
+        ),
+        Item(
+            "emais_auto",
+            "Beyond the paper: EMAIS with its memory chosen on the way, and with fixed multiples of Linear-tau",
+            (
+                f"{FMNIST} method=emais,emais-auto lr=0.01 {steps('fmnist')}",
+                f"{FMNIST} method=emais-auto lr=0.01 num_steps=12500 factors=0.3,0.1,0.03 shrinks=0.1",
+            ),
+        ),
     )
 }
 

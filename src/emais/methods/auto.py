@@ -43,8 +43,8 @@ class EMAISAuto(Weighted):
         warmup_epochs: float = 2,
         seed: int = 0,
         *,
-        factors: tuple[float, ...] = FACTORS,
-        shrinks: tuple[float, ...] = SHRINKS,
+        factors: tuple[float, ...] | float = FACTORS,
+        shrinks: tuple[float, ...] | float = SHRINKS,
         window: float = 100.0,
         period: int = 100,
         hysteresis: float = 0.02,
@@ -57,8 +57,8 @@ class EMAISAuto(Weighted):
         super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
         self._scores = CandidateScores(
             num_samples,
-            tuple(factors),
-            tuple(shrinks),
+            (factors,) if isinstance(factors, (int, float)) else tuple(factors),
+            (shrinks,) if isinstance(shrinks, (int, float)) else tuple(shrinks),
             window=window,
             unseen=UNSEEN,
             device=self.device,
