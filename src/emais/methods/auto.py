@@ -14,7 +14,7 @@ from .ema import UNSEEN
 from .weighted import Weighted
 
 FACTORS = (1.0, 0.3, 0.1, 0.03)
-SHRINKS = (0.0, 0.1, 0.3)
+SHRINKS = (0.1, 0.3)  # 0 is left out: it bounds nothing, and was never much better
 
 
 class EMAISAuto(Weighted):
@@ -22,7 +22,7 @@ class EMAISAuto(Weighted):
     p proportional to w_c + l mean(w_c). One candidate (c, l) draws; all learn from every minibatch, and all are
     compared on it: mean(r r' |g|^2) is unbiased for the candidate whose r' it is, whoever drew.
 
-    factors, shrinks: the first of each draws at the beginning (1 and 0 are the paper's Linear-tau); window:
+    factors, shrinks: the first of each draws at the beginning (1 and 0 would be the paper's Linear-tau); window:
     minibatches that the comparison looks back on; period: steps between two decisions; hysteresis: by how much of its
     trace another candidate must be better. Further settings as in `EMAIS`. 8.75 bytes a sample, and 8 a factor.
 
@@ -46,7 +46,7 @@ class EMAISAuto(Weighted):
         factors: tuple[float, ...] | float = FACTORS,
         shrinks: tuple[float, ...] | float = SHRINKS,
         window: float = 100.0,
-        period: int = 100,
+        period: int = 50,
         hysteresis: float = 0.02,
         **options: Any,
     ) -> None:
