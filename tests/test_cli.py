@@ -71,3 +71,27 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.
     monkeypatch.setattr(demo, "train", lambda *args, **kwargs: stop())
     assert main(["demo", "--out", str(tmp_path / "demo.html")]) == 130
     assert capsys.readouterr().err.endswith("emais: stopped\n")
+
+
+def test_train_reproduce_and_report(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["data=digits", "model=perceptron", "method=sgd-scan,emais", "batch_size=32", "num_steps=20", "seed=0-1"]
+    assert main(["train", *words, "--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert "emais        digits sgd lr=0.01 T=20: test error" in out
+    assert "(2 seeds)" in out
+    assert len((tmp_path / "out" / "runs.jsonl").read_text().splitlines()) == 4
+    assert main(["reproduce", "--list"]) == 0
+    assert "tab:res_fmnist" in capsys.readouterr().out
+    assert main(["reproduce", "tab:res_fmnist"]) == 2
+    assert "there is no folder results here" in capsys.readouterr().err
+    assert main(["reproduce", "tab:res_fmist", "--results", "new"]) == 2
+    assert "did you mean 'tab:res_fmnist'" in capsys.readouterr().err
+    assert main(["report"]) == 2
+    assert "there are no results in results" in capsys.readouterr().err
+
+
+def test_report_of_the_committed_results(tmp_path, capsys):
+    root = Path(__file__).parent.parent
+    assert main(["report", "--results", str(root / "results"), "--out", str(tmp_path / "report.html")]) == 0
+    assert "tab:res_fmnist" in (tmp_path / "report.html").read_text()

@@ -43,6 +43,11 @@ def test_settings_of_a_method_are_options():
         (f"{SHORT} num_steps=1.5", "num_steps must be .* got 1.5"),
         (f"{SHORT} lr=fast", "lr must be a number, got 'fast'"),
         (f"{SHORT} lr=-1", "lr must be .* got -1"),
+        (f"{SHORT} momentum=1.0", "momentum must be at least 0 and below 1, got 1.0"),
+        (f"{SHORT} weight_decay=-1", "weight_decay must be at least 0, got -1"),
+        (f"{SHORT} refresh_every=-3", "refresh_every must be at least 0, got -3"),
+        (f"{SHORT} lr=0.1 lr=0.2", "lr is given twice.*lr=a,b"),
+        (f"{SHORT} resident=1", "unknown setting of emais 'resident'"),
         (f"{SHORT} seed", "key=value pairs, got 'seed'"),
         ("data=digits model=perceptron", "lacks method="),
         ("data=digits model=perceptron method=sgd-scan tau=5", "unknown setting of sgd-scan 'tau'"),
@@ -51,6 +56,12 @@ def test_settings_of_a_method_are_options():
 def test_bad_texts(text, message):
     with pytest.raises(EmaisError, match=message):
         parse(text)
+
+
+def test_booleans_and_lists_of_seeds():
+    (run,) = parse("data=digits model=perceptron method=presampling switch=False")
+    assert run.options == {"switch": False}
+    assert [c.seed for c in parse(f"{SHORT} seed=0-1,4")] == [0, 1, 4]
 
 
 def test_the_catalogue():

@@ -318,3 +318,66 @@ def test_resident_engine_refuses_a_loader(task):
         emais.EMAIS(96, 16, resident=True).loader(task[0])
     with pytest.raises(EmaisError, match="num_steps"):
         emais.create("sgd-scan", 96, batch_size=16, resident=True)
+
+
+def observe_made_up(imp, shape):
+    draw = imp.draw()
+    z = torch.randn(len(draw), *shape, requires_grad=True)
+    imp.observe((z * torch.randn_like(z)).flatten(1).sum(1), z, draw)
+
+
+def test_logits_of_another_shape_in_one_report_are_refused(task):
+    imp = emais.EMAIS(96, 16)
+    imp.attach(torch.optim.SGD(task[1].parameters(), lr=0.1))
+    observe_made_up(imp, (3, 5))
+    observe_made_up(imp, (3, 7))
+    with pytest.raises(EmaisError, match=r"with 15 and 21 logits a sample.*same shape"):
+        _ = imp.diagnostics.tr_is
+
+
+def test_a_spoilt_minibatch_whose_step_was_skipped_is_forgotten(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    for k in range(4):
+        draw = imp.draw()
+        losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+        loss = imp.loss(losses * (float("nan") if k == 2 else 1), z, draw)
+        if k == 2:
+            continue  # as a GradScaler does
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert imp.diagnostics.batch_size == 16
+    assert imp.diagnostics.degenerate == 0
+    assert math.isfinite(imp.diagnostics.tr_is)
+
+
+def test_unbiased_traces_with_smoothing_are_unbiased():
+    M, N = 40, 4
+    g = torch.randn(M, 3, generator=torch.Generator().manual_seed(1))
+    true = float(g.square().sum(1).mean() - g.mean(0).square().sum())
+    imp = emais.create("sgd-uni", M, batch_size=N, smoothing=0.8, unbiased=True)
+    found = []
+    for k in range(4000):
+        draw = imp.draw()
+        z = torch.zeros(N, 3, requires_grad=True)
+        imp.observe(z.sum(1), z, draw, grads=g[draw.index])
+        if k >= 50 and k % 10 == 0:
+            found.append(imp.diagnostics.tr_is)
+    mean, error = sum(found) / len(found), torch.tensor(found).std() / len(found) ** 0.5
+    assert abs(mean - true) < 4 * float(error)
+
+
+def test_the_step_of_the_report_survives_a_resume(task):
+    dataset, model = task
+    imp = emais.create("self-paced", 96, batch_size=16)
+    for _ in range(20):
+        draw = imp.draw()
+        losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+        imp.observe(losses, z, draw)
+    again = emais.create("self-paced", 96, batch_size=16)
+    again.load_state_dict(imp.state_dict())
+    assert again.diagnostics.step == 20
+    assert again.diagnostics.threshold == pytest.approx(imp.diagnostics.threshold)

@@ -160,3 +160,30 @@ def test_options_that_are_the_engines(name):
 def test_unknown_option():
     with pytest.raises(EmaisError, match=r"loader\(\) takes no 'num_worker': did you mean 'num_workers'"):
         emais.EMAIS(60, 8).loader(Squares(), num_worker=2)
+
+
+class Dice(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return torch.rand(())
+
+
+def test_randomness_of_workers_goes_on_after_a_resume():
+    def epochs(imp, count):
+        loader = imp.loader(Dice(), num_workers=1)
+        for _ in range(count):
+            yield torch.cat([batch for batch, _ in loader])
+
+    imp = emais.create("sgd-scan", 40, batch_size=10)
+    first, second, third = epochs(imp, 3)
+    assert not torch.equal(first, second)
+    again = emais.create("sgd-scan", 40, batch_size=10)
+    (one,) = epochs(again, 1)
+    assert torch.equal(one, first)
+    resumed = emais.create("sgd-scan", 40, batch_size=10)
+    resumed.load_state_dict(again.state_dict())
+    two, three = epochs(resumed, 2)
+    assert torch.equal(two, second)
+    assert torch.equal(three, third)

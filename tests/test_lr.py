@@ -206,3 +206,23 @@ def test_module_with_batchnorm_and_dropout(task):
     before = model[1].num_batches_tracked.item()
     forward(imp, dataset, model).backward()
     assert model[1].num_batches_tracked.item() == before + 1
+
+
+def test_a_tensor_rate_that_two_groups_share_is_scaled_once(task):
+    dataset, model = task
+    lr = torch.tensor(0.1)
+    optimizer = torch.optim.SGD([{"params": [model.weight]}, {"params": [model.bias]}], lr=lr)
+    assert optimizer.param_groups[0]["lr"] is optimizer.param_groups[1]["lr"]
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    imp.attach(optimizer)
+    used = []
+    optimizer.register_step_pre_hook(lambda o, *_: used.append([float(g["lr"]) for g in o.param_groups]))
+    for _ in range(40):
+        draw = imp.draw()
+        losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+        optimizer.zero_grad()
+        imp.loss(losses, z, draw).backward()
+        optimizer.step()
+        assert float(lr) == pytest.approx(0.1)
+        assert used[-1] == pytest.approx([0.1 * imp.diagnostics.lr_scale] * 2)
+    assert imp.diagnostics.lr_scale != 1

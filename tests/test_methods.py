@@ -429,3 +429,61 @@ def test_score_is_for_presampling(task):
     imp = emais.create("presampling", M, batch_size=N)
     with pytest.raises(EmaisError, match="one loss for each of 1024 candidates, got 3"):
         next(iter(imp.loader(task[0], score=lambda b: losses_of(task[1], (b[0][:3], b[1][:3])))))
+
+
+class InADict(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return {"logits": self.head(x), "more": (x, [x])}
+
+
+def test_presampling_with_a_model_that_returns_a_dict(task):
+    dataset, _ = task
+    model = InADict()
+
+    def score(batch):
+        z = model(batch[0])["logits"]
+        return nn.functional.cross_entropy(z, batch[1], reduction="none"), z
+
+    imp = emais.create("presampling", M, batch_size=N, presample=32)
+    (x, _), draw = next(iter(imp.loader(dataset, score=score)))
+    assert torch.equal(x, dataset.tensors[0][draw.index])
+
+
+@pytest.mark.parametrize(
+    "collate",
+    [
+        lambda rows: ([x for x, _ in rows], torch.stack([y for _, y in rows])),
+        lambda rows: {"x": [x for x, _ in rows], "y": tuple(int(y) for _, y in rows)},
+        lambda rows: rows,
+    ],
+)
+def test_presampling_picks_from_lists_of_samples(task, collate):
+    dataset, model = task
+
+    def score(batch):
+        rows = (
+            batch["x"] if isinstance(batch, dict) else batch[0] if isinstance(batch, tuple) else [x for x, _ in batch]
+        )
+        z = model(torch.stack(rows))
+        return z.square().sum(1), z
+
+    imp = emais.create("presampling", M, batch_size=N, presample=32)
+    batch, draw = next(iter(imp.loader(dataset, score=score, collate_fn=collate)))
+    rows = batch["x"] if isinstance(batch, dict) else batch[0] if isinstance(batch, tuple) else [x for x, _ in batch]
+    assert torch.equal(torch.stack(rows), dataset.tensors[0][draw.index])
+
+
+def test_presampling_refuses_a_batch_it_cannot_cut(task):
+    dataset, model = task
+    imp = emais.create("presampling", M, batch_size=N, presample=32)
+    loader = imp.loader(
+        dataset,
+        score=lambda batch: losses_of(model, (batch[0].T, batch[1])),
+        collate_fn=lambda rows: (torch.stack([x for x, _ in rows]).T, torch.stack([y for _, y in rows])),
+    )
+    with pytest.raises(EmaisError, match=r"cannot pick samples out of a tensor of shape \(5, 32\)"):
+        next(iter(loader))

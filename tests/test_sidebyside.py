@@ -96,6 +96,17 @@ def test_a_run_is_the_loop_of_the_readme():
         assert result["test_error"] == pytest.approx(run.test_error, abs=1.01)
 
 
+def test_refits_come_when_they_are_due():
+    (config,) = parse(f"{TEXT} method=rais lr=0.1 num_steps=60")
+    group = SideBySide([config], made_up(), small)
+    group.train(points=1)
+    imp = group.engines[0]
+    assert imp._done == 60
+    # after the warm-up, then every period, as far as the engine is asked for another draw
+    assert imp.diagnostics.refits == len(range(imp.scan_steps, 60, imp.period))
+    assert imp.diagnostics.failed_refits == 0
+
+
 def test_refreshing_changes_the_statistics():
     plain, refreshed = (
         parse(f"{TEXT} method=emais lr=0.1 num_steps=60"),

@@ -51,7 +51,9 @@ class CandidateScores:
             raise EmaisError(f"shrinks must be numbers of at least 0, got {shrinks!r}")
         self.shrinks = tuple(map(float, shrinks))
         self.candidates = [(c, shrink) for c in self.factors for shrink in self.shrinks]
-        self.window, self.unseen = positive_float("window", window), unseen
+        if not positive_float("window", window) >= 1:
+            raise EmaisError(f"window must be at least 1 minibatch, got {window!r}")
+        self.window, self.unseen = float(window), unseen
         count = len(self.factors)
         self.stats = torch.zeros(num_samples, 2 * count, device=device)
         self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)

@@ -82,7 +82,7 @@ def add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     reproduce.add_argument("--list", action="store_true", help="list all labels")
     reproduce.add_argument("--seeds", type=int, metavar="K", default=5, help="number of seeds (default: 5)")
     reproduce.add_argument(
-        "--results", type=Path, metavar="DIR", default=Path("results"), help="folder of result files (default: results)"
+        "--results", type=Path, metavar="DIR", help="folder of result files (default: results, which must be there)"
     )
     running_options(reproduce)
     reproduce.set_defaults(run=run_reproduce)

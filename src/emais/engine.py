@@ -332,6 +332,7 @@ class Engine:
         ]
         self._source.restore(state["step"])
         self.monitor.load_state_dict(state["monitor"])
+        self.monitor.step = state["step"] - len(self._again)
         self.load_state(state["state"])
 
 

@@ -84,12 +84,24 @@ class GradientSums:
     num: float
     moments: Any
     grad: Any
+    share: float | None = None  # sum of the squared weights of the samples in the mean; None: 1/num, all alike
+
+    def squared_weights(self) -> float:
+        """Of the samples in the mean: what part of a sample's variance the mean has."""
+        return 1 / self.num if self.share is None else self.share
 
     def __add__(self, other: GradientSums) -> GradientSums:
-        return GradientSums(self.num + other.num, self.moments + other.moments, self.grad + other.grad)
+        if self.grad.shape != other.grad.shape:
+            raise EmaisError(
+                f"minibatches with {len(self.grad)} and {len(other.grad)} logits a sample cannot be reported together: "
+                "with accumulation or smoothing the logits of all minibatches must have the same shape"
+            )
+        num = self.num + other.num
+        share = (self.num**2 * self.squared_weights() + other.num**2 * other.squared_weights()) / num**2
+        return GradientSums(num, self.moments + other.moments, self.grad + other.grad, share)
 
     def __mul__(self, factor: float) -> GradientSums:
-        return GradientSums(self.num * factor, self.moments * factor, self.grad * factor)
+        return GradientSums(self.num * factor, self.moments * factor, self.grad * factor, self.squared_weights())
 
     @classmethod
     def from_norms(cls, r: Any, norms: Any, grad: Any) -> GradientSums:
@@ -109,7 +121,8 @@ class GradientSums:
             mu2, a, b, c = float(mu2), float(a), float(b), float(c)  # plain floats are quicker still
         tr_is, tr_unif, tr_opt = a - mu2, b - mu2, c * c - mu2
         if unbiased:
-            k = 1 / (self.num - 1) if self.num > 1 else float("nan")
+            c = self.squared_weights()
+            k = c / (1 - c) if c < 1 else float("nan")  # 1/(N - 1) for one minibatch
             tr_unif = tr_unif + k * tr_is
             tr_is, tr_opt = (1 + k) * tr_is, (1 + k) * tr_opt
         return VarianceTraces(tr_is, tr_unif, tr_opt, mu2, self.num)

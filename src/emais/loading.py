@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from .errors import EmaisError, UnknownOption
+from .rng import mix
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -105,7 +106,8 @@ class Loader:
         check_dataset(dataset, engine.num_samples)
         check_options(options)
         self._engine, self._score = engine, score
-        options.setdefault("generator", torch.Generator().manual_seed(engine.seed))  # not the global one
+        self._generator = None if "generator" in options else torch.Generator()  # not the global one
+        options.setdefault("generator", self._generator)
         collate = options.pop("collate_fn", None) or default_collate
         self.dataloader: DataLoader[Any] = DataLoader(
             _Tagging(dataset),
@@ -116,6 +118,8 @@ class Loader:
 
     def __iter__(self) -> Iterator[tuple[Any, Draw]]:
         self._engine.reissue()
+        if self._generator is not None:  # workers are seeded from it: by the step, so that a resumed pass is the same
+            self._generator.manual_seed(mix(self._engine.seed, self._engine.step) >> 1)
         for batch, step in self.dataloader:
             yield self._engine.select(batch, self._engine.deliver(step), self._score)
 

@@ -136,14 +136,17 @@ class StepScaler:
         if not isinstance(factor, Tensor) and factor == 0:
             self.optimizer.zero_grad(set_to_none=True)
             return
+        shared: dict[int, Tensor] = {}  # torch gives all groups the same tensor: it is scaled, and saved, once
         for group in self.optimizer.param_groups:
             lr = group["lr"]
-            if isinstance(lr, Tensor):
-                self._saved.append(lr.clone())
-                lr.mul_(factor)
-            else:
+            if not isinstance(lr, Tensor):
                 self._saved.append(lr)
                 group["lr"] = lr * float(factor)  # sync where the statistics live on a GPU: one float
+                continue
+            if id(lr) not in shared:
+                shared[id(lr)] = lr.clone()
+                lr.mul_(factor)
+            self._saved.append(shared[id(lr)])
 
     def _restore(self) -> None:
         for group, lr in zip(self.optimizer.param_groups, self._saved, strict=False):

@@ -61,7 +61,9 @@ class Monitor:
         sums = GradientSums.from_norms(seen.r, seen.norms, seen.grad)
         if self._xp is torch or not np.maximum.reduce(seen.norms) <= NORM_MAX:
             self.counts[0] += (~(seen.norms <= NORM_MAX)).sum()
-        if self.open and self._window is not None:
+        # a window that a non-finite minibatch spoilt, whose step was then skipped, is begun anew (not on a device:
+        # looking would mean waiting)
+        if self.open and self._window is not None and (self._xp is torch or self._usable(self._window)):
             sums = self._window + sums
         self._window, self.open, self._factor, self.step = sums, True, None, seen.step
 
@@ -85,26 +87,27 @@ class Monitor:
         s = self.smoothing
         mixed = self._before * s + self._window * (1 - s)
         # a minibatch with a non-finite gradient must not poison the average: then the sums before stand
-        usable = self._finite(mixed.moments) & self._finite(mixed.grad)
+        usable = self._usable(mixed)
         stand = self._before * (mixed.num / self._before.num)
         where = self._xp.where
-        return GradientSums(
-            mixed.num, where(usable, mixed.moments, stand.moments), where(usable, mixed.grad, stand.grad)
-        )
+        moments, grad = (where(usable, getattr(mixed, x), getattr(stand, x)) for x in ("moments", "grad"))
+        return GradientSums(mixed.num, moments, grad, mixed.share)
+
+    def _usable(self, sums: GradientSums) -> Any:
+        return self._finite(sums.moments) & self._finite(sums.grad)
 
     def _finite(self, x: Any) -> Any:
         return self._xp.isfinite(x).all()
 
     def _carry(self, sums: GradientSums) -> None:
         if self._before is None:
-            finite = self._finite(sums.moments) & self._finite(sums.grad)
-            if self._xp is np and not finite:
+            if self._xp is np and not self._usable(sums):
                 return
             copy = np.copy if self._xp is np else torch.clone
-            self._before = GradientSums(sums.num, copy(sums.moments), copy(sums.grad))
+            self._before = GradientSums(sums.num, copy(sums.moments), copy(sums.grad), sums.share)
         else:
             self._before.moments[:], self._before.grad[:] = sums.moments, sums.grad
-            self._before = GradientSums(sums.num, self._before.moments, self._before.grad)
+            self._before = GradientSums(sums.num, self._before.moments, self._before.grad, sums.share)
 
     def _averaged(self) -> Any:
         """Moving averages of mean r|g|^2, mean r^2|g|^2 and |mean r g|^2, with the open window in them."""
@@ -155,7 +158,7 @@ class Monitor:
         """Counts and what is averaged over steps."""
         sums = self._smoothed() if self.smoothing and self._window is not None else GradientSums(0, [0.0] * 3, [])
         values = {"counts": self.counts, "num": sums.num, "moments": sums.moments, "grad": sums.grad}
-        values["gain"] = self._gain
+        values |= {"gain": self._gain, "share": sums.share if sums.share is not None else 0.0}
         return {
             k: torch.as_tensor(v, dtype=torch.int64 if k == "counts" else torch.float64).cpu().clone()
             for k, v in values.items()
@@ -169,7 +172,9 @@ class Monitor:
         give = {k: v.numpy().copy() if self._xp is np else v.to(self.device) for k, v in state.items()}
         self.counts[:], self._gain[:] = give["counts"], give["gain"]
         if num:
-            self._window = self._before = GradientSums(num, give["moments"], give["grad"])
+            self._window = self._before = GradientSums(
+                num, give["moments"], give["grad"], float(state["share"]) or None
+            )
 
 
 class Diagnostics:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +25,20 @@ def score_norms(score: Score, batch: Any) -> Tensor:
             raise EmaisError(f"score(batch) must return (losses, logits), got {type(result).__name__}")
         grads = logit_gradients(*result)
     return torch.linalg.vector_norm(grads.flatten(1), dim=1)
+
+
+def _begin_graph(output: Any) -> Any:
+    """The same output, whose floating-point tensors require gradients; dicts, lists and tuples are entered."""
+    if isinstance(output, Tensor):
+        return output.detach().requires_grad_() if output.is_floating_point() else output
+    if isinstance(output, MutableMapping):
+        output = copy.copy(output)
+        for key in list(output):
+            output[key] = _begin_graph(output[key])
+        return output
+    if isinstance(output, tuple) and hasattr(output, "_fields"):
+        return type(output)(*map(_begin_graph, output))
+    return type(output)(map(_begin_graph, output)) if isinstance(output, (list, tuple)) else output
 
 
 @contextmanager
@@ -63,8 +78,7 @@ def looking() -> Iterator[None]:
         depth -= 1
         if depth == 0:
             torch.set_grad_enabled(gradients)
-            if isinstance(output, Tensor) and output.is_floating_point():
-                return output.detach().requires_grad_()
+            return _begin_graph(output)
         return None
 
     handles = (register_module_forward_pre_hook(enter), register_module_forward_hook(leave))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -52,9 +53,20 @@ class Config:
         for name in ("num_steps", "batch_size"):
             positive_int(name, getattr(self, name))
         positive_float("lr", self.lr)
+        for name, high in (("weight_decay", math.inf), ("momentum", 1.0), ("refresh_every", math.inf)):
+            if not 0 <= getattr(self, name) < high:
+                limit = "" if high == math.inf else f" and below {high:g}"
+                raise EmaisError(f"{name} must be at least 0{limit}, got {getattr(self, name)!r}")
         if self.follow and (self.follow, self.method) != ("emais", "sgd-uni"):
             raise EmaisError(f"only sgd-uni can follow, and only emais: got {self.method} following {self.follow!r}")
-        allowed = set(METHODS[self.method].settings()) - {"num_samples", "batch_size", "num_steps", "seed", "device"}
+        allowed = set(METHODS[self.method].settings()) - {
+            "num_samples",
+            "batch_size",
+            "num_steps",
+            "seed",
+            "device",
+            "resident",
+        }
         for option in self.options:
             choose(f"setting of {self.method}", option, allowed)
 
@@ -93,6 +105,8 @@ def parse(text: str) -> list[Config]:
         name, separator, value = word.partition("=")
         if not separator or not value:
             raise EmaisError(f"a configuration is made of key=value pairs, got {word!r}")
+        if name in choices:
+            raise EmaisError(f"{name} is given twice in {text!r}: write {name}=a,b for several values")
         choices[name] = [convert(name, v) for v in spread(name, value)]
     for name in ("data", "model", "method"):
         if name not in choices:
@@ -111,16 +125,22 @@ def parse(text: str) -> list[Config]:
 
 def spread(name: str, value: str) -> list[str]:
     """The values that a text stands for."""
-    low, dash, high = value.partition("-")
-    if name == "seed" and dash and low.isdigit() and high.isdigit():
-        return [str(k) for k in range(int(low), int(high) + 1)]
-    return value.split(",")
+    found = []
+    for part in value.split(","):
+        low, dash, high = part.partition("-")
+        if name == "seed" and dash and low.isdigit() and high.isdigit():
+            found += [str(k) for k in range(int(low), int(high) + 1)]
+        else:
+            found.append(part)
+    return found
 
 
 def convert(name: str, value: str) -> Any:
     """A number where it reads as one; numbers that must be whole stay whole."""
     if name in ("data", "model", "method", "optimizer", "rule", "follow"):
         return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
     for kind in (int, float):
         try:
             return kind(value)

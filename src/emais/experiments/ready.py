@@ -26,7 +26,7 @@ def make_optimizer(config: Config, net: nn.Module, lr: Tensor) -> Optimizer:
     """SGD with momentum or Adam, fused on a GPU; the rate is a tensor, which a graph reads."""
     options: dict[str, Any] = {"lr": lr, "weight_decay": config.weight_decay, "fused": lr.is_cuda or None}
     if config.optimizer == "sgd":
-        return SGD(net.parameters(), momentum=0.9, **options)
+        return SGD(net.parameters(), momentum=config.momentum, **options)
     return Adam(net.parameters(), capturable=lr.is_cuda, **options)
 
 

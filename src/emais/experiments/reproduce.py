@@ -31,11 +31,17 @@ def train(text: str, path: Path, device: str | None, folder: Path | None, budget
 
 
 def reproduce(
-    label: str, folder: Path, seeds: int, device: str | None, data: Path | None, budget: float | None
+    label: str, given: Path | None, seeds: int, device: str | None, data: Path | None, budget: float | None
 ) -> None:
     """Run what a table or figure lacks, each data set into its own file, and print the table."""
     from .tables import markdown
 
+    folder = given or Path("results")
+    if given is None and not folder.exists():
+        raise EmaisError(
+            "there is no folder results here, so everything would be run from the start: go to a clone of the "
+            "repository, which has results, or say where they shall go with --results DIR"
+        )
     if label in scatter.TITLES:
         study = folder / "full_logit.jsonl"
         if not study.exists():

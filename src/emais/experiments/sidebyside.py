@@ -108,14 +108,14 @@ class SideBySide:
 
     def train(self, points: int = 20, on_steps: Callable[[int], None] | None = None) -> None:
         """Train to the end; test errors at `points` places. `on_steps` hears of steps of all runs together."""
-        one = self.step
+        one, captured = self.step, False
         done, places = 0, sorted({math.ceil(k * self.num_steps / points) for k in range(1, points + 1)})
         for place in places:
             start = time.perf_counter()
             while done < place:
                 if done == EAGER and self.device.type == "cuda":
-                    one = self._captured()
-                for engine in self.engines if one is not self.step else ():
+                    one, captured = self._captured(), True
+                for engine in self.engines if captured else ():  # an eager draw does that itself
                     engine.upkeep()
                 one()
                 done += 1

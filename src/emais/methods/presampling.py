@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ class Presampling(Engine):
         """Of the candidates that have arrived, those to train on."""
         assert score is not None
         place, chosen = self._choose(draw, score, batch)
-        return _take(batch, place), chosen
+        return _take(batch, place, self.presample), chosen
 
     def _choose(self, candidates: Draw, score: Score, batch: Any) -> tuple[Tensor, Draw]:
         self._drain()  # the switch must know what happened so far
@@ -150,16 +151,27 @@ def _ones(place: Tensor) -> np.ndarray:
     return np.ones(len(place), np.float32)
 
 
-def _take(batch: Any, place: Tensor) -> Any:
-    """The samples at these places of a collated batch: tensors are indexed, containers entered."""
-    if isinstance(batch, Tensor):
+def _take(batch: Any, place: Tensor, size: int) -> Any:
+    """The samples at these places of a collated batch of `size`: tensors are indexed, containers entered, and a list
+    or tuple with one entry a sample is picked from.
+    """
+    if isinstance(batch, Tensor) and batch.dim() and len(batch) == size:
         return batch.index_select(0, place.to(batch.device))
-    if isinstance(batch, dict):
-        return type(batch)((k, _take(v, place)) for k, v in batch.items())
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(_take(v, place) for v in batch))
-    if isinstance(batch, (list, tuple)) and any(isinstance(v, (Tensor, dict, list, tuple)) for v in batch):
-        return type(batch)(_take(v, place) for v in batch)
-    if isinstance(batch, (list, tuple)):
+    if isinstance(batch, Mapping):
+        return type(batch)((k, _take(v, place, size)) for k, v in batch.items())  # type: ignore[call-arg]
+    if isinstance(batch, (list, tuple)) and len(batch) == size and not _columns(batch, size):
         return type(batch)(batch[i] for i in place.tolist())
-    raise EmaisError(f"cannot pick samples out of a {type(batch).__name__}: collate to tensors, lists, tuples or dicts")
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(_take(v, place, size) for v in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(_take(v, place, size) for v in batch)
+    what = f"tensor of shape {tuple(batch.shape)}" if isinstance(batch, Tensor) else type(batch).__name__
+    raise EmaisError(
+        f"cannot pick samples out of a {what}: the batch of {size} candidates must be collated to tensors with one "
+        "row a sample, to lists with one entry a sample, or to tuples, lists and dicts of these"
+    )
+
+
+def _columns(batch: Any, size: int) -> bool:
+    """Whether a list as long as the batch is made of columns: tensors that are as long as the batch, too."""
+    return all(isinstance(v, Tensor) and v.dim() > 0 and len(v) == size for v in batch)
