@@ -41,7 +41,9 @@ def parser() -> argparse.ArgumentParser:
 
 def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """`emais demo`."""
-    text = "train SGD-Scan and EMAIS side by side, print a table and a verdict, write a page with the curves"
+    text = (
+        "train SGD-Scan, EMAIS and EMAIS-auto side by side, print a table and a verdict, write a page with the curves"
+    )
     demo = commands.add_parser("demo", help=text, description=f"{text[0].upper()}{text[1:]}.")
     demo.add_argument("--data", choices=("digits", "fmnist"), default="digits", help="data set (default: digits)")
     demo.add_argument("--seeds", type=int, metavar="K", help="number of seeds (default: 5 for digits, 3 for fmnist)")

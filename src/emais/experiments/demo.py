@@ -1,4 +1,4 @@
-"""The demo: SGD-Scan and EMAIS side by side on a small data set, a table, one honest sentence, and a page."""
+"""The demo: SGD-Scan, EMAIS and EMAIS-auto side by side on a small data set, a table, a verdict, and a page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .page import LABELS, page
 from .progress import Progress
 from .training import Run, mean_sd, train
 
-METHODS = ("sgd-scan", "emais")
+METHODS = ("sgd-scan", "emais", "emais-auto")
 COLUMNS = ("method", "test error (%)", "N_ems", "S(W)", "step time")
 
 
@@ -70,7 +70,7 @@ def run_demo(
     out: Path | str = Path("out/demo.html"),
     folder: Path | str | None = None,
 ) -> list[Run]:
-    """Train both methods for each seed, print the table and the verdict, write the page to `out`.
+    """Train all methods for each seed, print the table and the verdict, write the page to `out`.
 
     seeds: how many, by default 5 for digits and 3 for fmnist; steps: T, by default 4000 and 6250; folder: where
     Fashion-MNIST's files are.
@@ -85,8 +85,7 @@ def run_demo(
     with one_thread():
         runs = train_all(loaded, setting, seeds, steps)
     rows = summary(runs)
-    errors = [[run.test_error for run in runs if run.method == method] for method in METHODS]
-    sentence = verdict(*errors)
+    sentence = verdicts(runs)
     about = describe(loaded, setting, seeds, steps)
     title = f"EMAIS beside SGD-Scan on {setting.data}"
     command = f"emais demo --data {data} --seeds {seeds} --steps {steps}"
@@ -147,7 +146,7 @@ def one_thread() -> Iterator[None]:
 
 
 def train_all(data: Data, setting: Setting, seeds: int, steps: int) -> list[Run]:
-    """All runs, seed by seed; the methods take turns at going first, so that neither gains from a warm machine."""
+    """All runs, seed by seed; the methods take turns at going first, so that none gains from a warm machine."""
     runs = []
     with Progress(total_steps=seeds * len(METHODS) * steps, total_runs=seeds * len(METHODS)) as progress:
         for seed in range(seeds):
@@ -201,22 +200,28 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def verdict(scan: Sequence[float], ours: Sequence[float]) -> str:
+def verdicts(runs: Sequence[Run]) -> str:
+    """A sentence for each method but the first, which they are compared with."""
+    errors = {method: [run.test_error for run in runs if run.method == method] for method in METHODS}
+    return " ".join(verdict(errors[METHODS[0]], errors[method], LABELS[method]) for method in METHODS[1:])
+
+
+def verdict(scan: Sequence[float], ours: Sequence[float], name: str = "EMAIS") -> str:
     """One sentence: who ended at the lower test error, by how much, and whether the seeds differ by more than that."""
     (base, base_sd), (mean, mean_spread) = mean_sd(scan), mean_sd(ours)
     gap = abs(mean - base)
     seeds = f"{len(ours)} seeds" if len(ours) > 1 else "one seed"
     if gap < 0.005:
-        return f"EMAIS and SGD-Scan end at the same test error, {mean:.2f} %, over {seeds}."
+        return f"{name} and SGD-Scan end at the same test error, {mean:.2f} %, over {seeds}."
     side = "lower" if mean < base else "higher"
     numbers = f"{gap:.2f} points {side} than SGD-Scan’s ({mean:.2f} % against {base:.2f} %)"
     if len(ours) == 1:
-        return f"EMAIS’s test error is {numbers}, but one seed shows no spread: run more before believing it."
+        return f"{name}’s test error is {numbers}, but one seed shows no spread: run more before believing it."
     spread = max(base_sd, mean_spread)
     if gap <= spread:
-        return f"EMAIS’s test error is {numbers}, within the spread over {seeds} ({spread:.2f} points): a tie."
+        return f"{name}’s test error is {numbers}, within the spread over {seeds} ({spread:.2f} points): a tie."
     outcome = "wins" if mean < base else "loses"
-    return f"EMAIS {outcome}: its test error is {numbers}, more than the spread over {seeds} ({spread:.2f} points)."
+    return f"{name} {outcome}: its test error is {numbers}, more than the spread over {seeds} ({spread:.2f} points)."
 
 
 def describe(data: Data, setting: Setting, seeds: int, steps: int) -> str:
@@ -227,8 +232,9 @@ def describe(data: Data, setting: Setting, seeds: int, steps: int) -> str:
         f"{setting.model_name} was trained on {setting.data} ({len(data.x_train)} images to train on, "
         f"{len(data.x_test)} to test on) for T = {steps} steps of N = {setting.batch_size} images, by SGD with "
         f"momentum 0.9 and weight decay {setting.weight_decay:g}. The learning rate starts at {setting.lr:g} and falls "
-        f"to 0 along a cosine. {setting.note} Both methods ran with {which}, from the same initial weights for the "
+        f"to 0 along a cosine. {setting.note} All methods ran with {which}, from the same initial weights for the "
         f"same seed. EMAIS’s first two epochs ({warm_up} steps) are plain SGD-Scan, to fill its statistics. "
+        "EMAIS-auto is this library’s own: it chooses on the way how long to remember. "
         f"Hardware: {processor()}, one thread. Versions: emais {emais.__version__}, "
         f"torch {torch.__version__}, Python {platform.python_version()}."
     )

@@ -9,7 +9,7 @@ from html import escape
 from .chart import Chart, Series, figure
 from .training import Run, mean_sd
 
-LABELS = {"sgd-scan": "SGD-Scan", "sgd-uni": "SGD-Uni", "emais": "EMAIS"}
+LABELS = {"sgd-scan": "SGD-Scan", "sgd-uni": "SGD-Uni", "emais": "EMAIS", "emais-auto": "EMAIS-auto"}
 HEADINGS = (
     ("Method", ""),
     ("Test error, %", "lower is better"),
