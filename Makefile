@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 
 install: $(READY)  ## make the virtual environment and install everything into it
 
-demo: $(READY)  ## train SGD-Scan and EMAIS side by side on the digits data, print a table, write a page
+demo: $(READY)  ## train SGD-Scan, EMAIS and EMAIS-auto on the digits data, print a table, write a page
 	$(BIN)/emais demo
 
 test: $(READY)  ## run all tests
