@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .columns import first_places
 from .errors import EmaisError, positive_float, positive_int
 from .sampling import WEIGHT_MIN
 from .scores import NORM_MAX
@@ -124,8 +125,7 @@ class CandidateScores:
         g = torch.where(usable, norms, 0.0)
         if r is not None:
             self._compare(self.moments, self.totals, before, r, g, grad)
-        same = (index.unsqueeze(1) == index) & usable
-        first, known = same.to(torch.uint8).argmax(1), same.any(1)
+        first, known, once = first_places(index, usable)
         age = (step - last).clamp_(min=0) * known
         moved = self._advance(step, age.float(), g.index_select(0, first), rows)
         rows = torch.where(known.unsqueeze(1), moved, rows)
@@ -133,7 +133,6 @@ class CandidateScores:
         self.stats.index_copy_(0, index, rows)
         self.last_step.index_copy_(0, index, last)
         after = self._weigh(rows, last)
-        once = (first == torch.arange(len(index), device=index.device)) & known
         self.totals.add_(((after.double() - before) * once.unsqueeze(1)).sum(0))
         return index, after
 

@@ -15,6 +15,15 @@ from .scores import NORM_MAX
 Rule = Callable[..., tuple[Any, ...]]  # (xp, value, *old columns) -> new columns
 
 
+def first_places(index: Tensor, usable: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """For each place of a minibatch: the first place of the same sample with a usable value, whether there is one,
+    and whether it is this place. Fixed shapes, no sort, no host sync; N^2 comparisons.
+    """
+    same = (index.unsqueeze(1) == index) & usable
+    first, known = same.to(torch.uint8).argmax(1), same.any(1)
+    return first, known, (first == torch.arange(len(index), device=index.device)) & known
+
+
 @dataclass(frozen=True, eq=False)
 class Change:
     """What an update did: the samples, their columns before and after, and whether a row is the one that counts."""
@@ -76,16 +85,13 @@ class Columns:
         return Change(index, old, new, np.ones(len(index), np.float32))
 
     def _on_device(self, index: Tensor, value: Tensor, rule: Rule) -> Change:
-        usable = value.abs() <= NORM_MAX
-        same = (index.unsqueeze(1) == index) & usable
-        first, known = same.to(torch.uint8).argmax(1), same.any(1)
+        first, known, once = first_places(index, value.abs() <= NORM_MAX)
         old = self.rows(index)
         new = rule(torch, value.float().index_select(0, first), *old)
         new = tuple(torch.where(known, x, before) for x, before in zip(new, old, strict=True))
         for t, column in zip(self._tensors.values(), new, strict=True):
             t.index_copy_(0, index, column)
-        place = torch.arange(len(index), device=index.device)
-        return Change(index, old, new, ((first == place) & known).float())
+        return Change(index, old, new, once.float())
 
     def state_dict(self) -> dict[str, Tensor]:
         """All columns, copied to the CPU."""

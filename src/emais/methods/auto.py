@@ -69,7 +69,7 @@ class EMAISAuto(Weighted):
         self._column = torch.zeros(1, dtype=torch.int64, device=self.device)  # of the active candidate's factor
         self._shift = torch.zeros(1, device=self.device)  # what it adds to all weights, since the latest decision
         self._take_over()
-        self._due, self._done = self.period, 0
+        self._due = period
 
     @property
     def scores(self) -> CandidateScores:
@@ -85,25 +85,7 @@ class EMAISAuto(Weighted):
         column, shift = self._on_host
         return index, w[:, column] + shift
 
-    def learn(self, seen: Observation) -> None:
-        """As always, and decide when it is due. A resident engine does that in `upkeep`."""
-        super().learn(seen)
-        if not self._resident and seen.r is not None and seen.step >= self._due:
-            self._due = seen.step + self.period
-            self._decide()
-
-    def upkeep(self) -> None:
-        """Decide when it is due, without asking the device what came of it: the weights are laid out anew."""
-        if not self._resident:
-            return
-        if self._done >= self._due:
-            self._due = self._done + self.period
-            self._decide()
-            if self._source.ready:
-                self._source.prepare()  # the draw that was made with the old weights
-        self._done += 1
-
-    def _decide(self) -> None:
+    def revise(self) -> None:
         """Hand over to the best candidate if it is better by more than the hysteresis."""
         traces = self._scores.traces()
         best = traces.argmin().view(1)
@@ -153,5 +135,4 @@ class EMAISAuto(Weighted):
         for name in ("active", "column", "shift", "switches"):
             getattr(self, f"_{name}").copy_(state[name])
         self._keep_on_host()
-        self._due, self._done = int(state["due"]), int(self._source.step)
         super().load_state(state)

@@ -69,8 +69,7 @@ class RAIS(Weighted):
         self._fit[:, 0] = 1.0
         self._fits = torch.zeros(2, dtype=torch.int64, device=device)  # refits, and how many of them came to nothing
         self._theta: Any = ()
-        self._due = self.scan_steps  # the step after which the next refit comes
-        self._done = 0  # steps that a resident engine has made, counted without asking the device
+        self._due = self.scan_steps  # the first fit comes with the end of the warm-up
         self._set_theta()
 
     # ---- learning
@@ -99,23 +98,9 @@ class RAIS(Weighted):
         place = ((seen.step - 1) * self.batch_size + self._lanes).remainder_(self.buffer)
         self._observed.index_copy_(0, place, torch.stack(row, 1))
 
-    def learn(self, seen: Observation) -> None:
-        """As always, and refit when it is due. A resident engine does that in `upkeep`."""
-        super().learn(seen)
-        if not self._resident and seen.r is not None and seen.step >= self._due:
-            self._due = seen.step + self.period
-            self.refit()
-
-    def upkeep(self) -> None:
-        """Refit when it is due: launched on the device, without waiting for it."""
-        if not self._resident:
-            return
-        if self._done >= self._due:
-            self._due = self._done + self.period
-            self.refit()
-            if self._source.ready:
-                self._source.prepare()  # the draw that was made with the old weights
-        self._done += 1
+    def revise(self) -> None:
+        """Refit."""
+        self.refit()
 
     def refit(self) -> None:
         """Fit c and d to the buffer, and weigh all samples anew: O(M). A fit that fails leaves all as it was."""
@@ -181,6 +166,5 @@ class RAIS(Weighted):
         self._table.load_state_dict(state)
         for name in ("total", "observed", "fit", "fits"):
             getattr(self, f"_{name}").copy_(state[name])
-        self._due, self._done = int(state["due"]), int(self._source.step)
         self._set_theta()
         super().load_state(state)

@@ -20,6 +20,7 @@ class Weighted(Engine):
     """
 
     kappa: float | None = None  # most copies of a sample to expect in a minibatch; None: no bound
+    period: int | None = None  # steps between two calls of `revise`; None: it is never called
 
     def __init__(
         self,
@@ -44,6 +45,8 @@ class Weighted(Engine):
                 raise EmaisError(f"{type(self).__name__} has an offset and a kappa: flattening is defined for w alone")
             self._source.offset = self.offset
         self.scan_steps, self.warmup_epochs = scan_steps, warmup_epochs
+        self._due = 0  # the step after which `revise` comes next
+        self._done = 0  # steps that a resident engine has made, counted without asking the device
 
     def weigh(self, seen: Observation) -> tuple[Any, Any]:
         """Samples and their new weights, in numpy or torch as `seen` is; of a sample listed twice the last stays."""
@@ -52,6 +55,9 @@ class Weighted(Engine):
     def offset(self) -> Any:
         """A number added to all weights when a draw is made."""
         return None
+
+    def revise(self) -> None:
+        """What a method does every `period` steps, at O(M): it lays out all weights anew."""
 
     def all_weights(self) -> Tensor:
         """The weight of every sample, (M,), from the method's state: what a loaded state starts from."""
@@ -68,12 +74,25 @@ class Weighted(Engine):
         return self.sampler.probabilities(self.offset())
 
     def learn(self, seen: Observation) -> None:
-        """Take the new weights into the sampler."""
+        """Take the new weights into the sampler, and revise them all when that is due."""
         index, weights = self.weigh(seen)
         if isinstance(index, Tensor):
             self._sampler.update(index, weights)
         else:
             self._sampler.update_host(index, weights)
+        if not self._resident and self.period and seen.r is not None and seen.step >= self._due:
+            self._due = seen.step + self.period
+            self.revise()
+
+    def upkeep(self) -> None:
+        """`revise` of a resident engine when it is due: launched on the device, without waiting for it."""
+        if self._resident and self.period:
+            if self._done >= self._due:
+                self._due = self._done + self.period
+                self.revise()
+                if self._source.ready:
+                    self._source.prepare()  # the draw that was made with the old weights
+            self._done += 1
 
     def nbytes(self) -> int:
         """Bytes of state, with the sampler's."""
@@ -84,5 +103,7 @@ class Weighted(Engine):
         return super().fixed() | {"warmup_epochs": self.warmup_epochs}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Fill the sampler; a method takes over its own tensors first."""
+        """Fill the sampler; a method takes over its own tensors first. `due` is theirs to save, if they revise."""
+        if "due" in state:
+            self._due, self._done = int(state["due"]), int(self._source.step)
         self._sampler.fill(self.all_weights())
