@@ -12,6 +12,7 @@ from emais.experiments.datasets import Data
 from emais.experiments.metrics import average_precision, error_percent, map_percent
 from emais.experiments.models import ResNet18, ResNet50
 from emais.experiments.objectives import MANY_LABELS, ONE_LABEL
+from emais.experiments.ready import make_optimizer
 from emais.experiments.single import Single
 from emais.experiments.training import initialised
 from emais.rng import Uniforms, mix
@@ -247,3 +248,9 @@ class TestAllMethodsOnTheGPU:
             trainer._one()
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+
+def test_the_momentum_is_the_configuration_s():
+    config = Config("cifar10", "resnet18", "emais", momentum=0.5)
+    optimizer = make_optimizer(config, nn.Linear(2, 2), torch.tensor(0.1))
+    assert optimizer.param_groups[0]["momentum"] == 0.5
