@@ -64,6 +64,16 @@ def test_booleans_and_lists_of_seeds():
     assert [c.seed for c in parse(f"{SHORT} seed=0-1,4")] == [0, 1, 4]
 
 
+def test_settings_of_several_numbers(tmp_path):
+    runs = parse("data=digits model=perceptron method=emais-auto factors=1:0.3,1:0.1 window=50")
+    assert [run.options for run in runs] == [{"factors": (1, f), "window": 50} for f in (0.3, 0.1)]
+    results = Results(tmp_path / "runs.jsonl")
+    results.append({**runs[0].__dict__, "test_error": 3.0})
+    assert results.missing(runs) == runs[1:]  # a list once it has been written down, and still the same run
+    with pytest.raises(EmaisError, match="lr must be a number, got '1:2'"):
+        parse(f"{SHORT} lr=1:2")
+
+
 def test_the_catalogue():
     assert len(find("tab:res_fmnist").configs()) == 8 * 3 * 5
     assert len(find("tab:adam").configs(seeds=2)) == 4 * 3 * 2

@@ -16,6 +16,7 @@ from .datasets import NAMES
 
 MODELS = ("lenet5", "resnet18", "resnet50", "perceptron")
 OPTIMIZERS = ("sgd", "adam")
+NUMBERS = ("lr", "weight_decay", "num_steps", "seed", "batch_size", "momentum", "refresh_every")
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Config:
     def key(self) -> tuple[Any, ...]:
         """What tells this run from all others."""
         values = asdict(self)
-        return (*(values[f.name] for f in fields(self) if f.name != "options"), *sorted(self.options.items()))
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in self.options.items()}  # from a file: a list
+        return (*(values[f.name] for f in fields(self) if f.name != "options"), *sorted(options.items()))
 
     def group(self) -> tuple[Any, ...]:
         """Runs that agree in this can be trained side by side."""
@@ -94,7 +96,8 @@ def choose(what: str, value: object, known: Iterable[str]) -> None:
 
 
 def parse(text: str) -> list[Config]:
-    """All runs that a text describes: `key=value` pairs, `a,b` for several values and `0-4` for a range of seeds.
+    """All runs that a text describes: `key=value` pairs, `a,b` for several values and `0-4` for a range of seeds;
+    `a:b` is one value that is made of several.
 
     >>> [c.seed for c in parse("data=digits model=perceptron method=emais seed=0-2")]
     [0, 1, 2]
@@ -136,7 +139,9 @@ def spread(name: str, value: str) -> list[str]:
 
 
 def convert(name: str, value: str) -> Any:
-    """A number where it reads as one; numbers that must be whole stay whole."""
+    """A number where it reads as one; numbers that must be whole stay whole; a tuple where there are colons."""
+    if ":" in value and name not in NUMBERS:
+        return tuple(convert(name, part) for part in value.split(":"))
     if name in ("data", "model", "method", "optimizer", "rule", "follow"):
         return value
     if value.lower() in ("true", "false"):
@@ -146,6 +151,6 @@ def convert(name: str, value: str) -> Any:
             return kind(value)
         except ValueError:
             continue
-    if name in ("lr", "weight_decay", "num_steps", "seed", "batch_size", "momentum", "refresh_every"):
+    if name in NUMBERS:
         raise EmaisError(f"{name} must be a number, got {value!r}")
     return value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch import nn
 import emais
 
 from ..errors import EmaisError, positive_float
+from .abreast import Abreast
 from .config import Config
 from .datasets import Data, load
 from .demo import perceptron, processor, rounded
@@ -24,10 +26,9 @@ from .models import LeNet5
 from .progress import Progress
 from .results import Results
 from .sidebyside import SideBySide
-from .single import Single
 
 SMALL: dict[str, Callable[[], nn.Module]] = {"lenet5": LeNet5, "perceptron": perceptron}
-AT_ONCE = 96  # runs of a small network that share a GPU
+AT_ONCE = {"lenet5": 96, "perceptron": 96, "resnet18": 4, "resnet50": 3}  # runs that share a GPU
 EVALUATIONS = 25
 MEMORY = {"lenet5": 200 << 20, "perceptron": 10 << 20, "resnet18": 6 << 30, "resnet50": 24 << 30}  # bytes a run
 
@@ -45,7 +46,7 @@ def run_all(
     missing = results.missing(list({config.key(): config for config in configs}.values()))
     check_device(device)
     data = {name: load(name, folder) for name in {c.data for c in missing}}  # before training: they may be missing
-    together = list(groups(missing, AT_ONCE if torch.device(device).type == "cuda" else 1))
+    together = list(groups(missing, AT_ONCE if torch.device(device).type == "cuda" else {}))
     for group in together:
         check_memory(group, device)
     end = math.inf if budget is None else time.monotonic() + 60 * positive_float("budget", budget)
@@ -80,14 +81,14 @@ def check_memory(group: Sequence[Config], device: torch.device | str) -> None:
         )
 
 
-def groups(configs: Sequence[Config], size: int) -> Iterator[list[Config]]:
-    """Runs that can be trained together, shortest first: up to `size` of a small network, others alone."""
+def groups(configs: Sequence[Config], size: Mapping[str, int]) -> Iterator[list[Config]]:
+    """Runs that can be trained together, shortest first: of each model up to `size`, 1 where it has none."""
     kinds: dict[Any, list[Config]] = {}
     for config in configs:
         kinds.setdefault(config.group(), []).append(config)
     # what follows another run comes after it
     for kind in sorted(kinds.values(), key=lambda runs: (bool(runs[0].follow), runs[0].num_steps)):
-        parts = -(-len(kind) // size) if kind[0].model in SMALL else len(kind)
+        parts = -(-len(kind) // size.get(kind[0].model, 1))
         for k in range(parts):  # parts of about the same size
             yield kind[k * len(kind) // parts : (k + 1) * len(kind) // parts]
 
@@ -102,14 +103,19 @@ def label(group: Sequence[Config]) -> str:
 
 def make_trainer(
     group: Sequence[Config], data: Data, device: torch.device | str, results: Results
-) -> SideBySide | Single:
-    """A ResNet alone, small networks side by side."""
+) -> SideBySide | Abreast:
+    """Small networks side by side in one forward pass, ResNets abreast, each with its own."""
     small = SMALL.get(group[0].model)
     if small is None:
-        return Single(group[0], data, device)
+        return Abreast(group, data, device, compiled=can_compile(device))
     if group[0].follow:
         return Following(group, data, small, device, results.read())
     return SideBySide(group, data, small, device)
+
+
+def can_compile(device: torch.device | str) -> bool:
+    """Whether torch.compile has what it needs: a sixth off a ResNet's step, after half a minute."""
+    return torch.device(device).type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
 def run_group(

@@ -21,7 +21,7 @@ from ..engine import Engine
 from ..errors import EmaisError
 from ..functional import cross_entropy_gradients
 from .config import Config
-from .curves import Curves
+from .curves import Curves, spread
 from .datasets import Data
 from .stacked import Stacked
 from .updates import Update, make_update
@@ -109,8 +109,8 @@ class SideBySide:
     def train(self, points: int = 20, on_steps: Callable[[int], None] | None = None) -> None:
         """Train to the end; test errors at `points` places. `on_steps` hears of steps of all runs together."""
         one, captured = self.step, False
-        done, places = 0, sorted({math.ceil(k * self.num_steps / points) for k in range(1, points + 1)})
-        for place in places:
+        done = 0
+        for place in spread(self.num_steps, points):
             start = time.perf_counter()
             while done < place:
                 if done == EAGER and self.device.type == "cuda":

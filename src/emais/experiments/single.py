@@ -21,7 +21,7 @@ from ..engine import Engine
 from ..rng import Uniforms, mix
 from .augment import PLAIN, Pictures, recipe
 from .config import Config
-from .curves import Curves
+from .curves import Curves, spread
 from .datasets import Data
 from .models import make_resnet
 from .objectives import MANY_LABELS, ONE_LABEL
@@ -70,7 +70,7 @@ class Single:
         self._crops, self._looks = self._random()
         self._u, self._rate = self._crops(self._t + 1), self.lr.clone()  # of the step to come
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._stream, self._side = (torch.cuda.Stream(self.device) if cuda else None for _ in range(2))
+        self.stream, self._side = (torch.cuda.Stream(self.device) if cuda else None for _ in range(2))
         self.done, self.seconds, self.timed = 0, 0.0, 0
 
     def _pictures(self) -> tuple[Pictures, Pictures]:
@@ -151,46 +151,61 @@ class Single:
 
     def train(self, points: int = 20, on_steps: Callable[[int], None] | None = None) -> None:
         """Train to the end; test errors, or mAP, at `points` places."""
-        for place in sorted({math.ceil(k * self.num_steps / points) for k in range(1, points + 1)}):
+        for place in spread(self.num_steps, points):
             self.advance(place - self.done, on_steps)
             self.curves.evaluated(place, [self.evaluate()])
 
     def advance(self, steps: int, on_steps: Callable[[int], None] | None = None) -> None:
         """Train so many steps on. Where steps are captured, the clock counts only those."""
-        start = time.perf_counter()
-        for _ in range(steps):
-            if self.captured and self._graph is None and self.done >= EAGER:
-                self._graph = self._capture()
-                self.seconds, self.timed, start = 0.0, 0, time.perf_counter()
-            self._one()
-            self.done, self.timed = self.done + 1, self.timed + 1
-            self._refresh()
-            if on_steps is not None:
-                on_steps(1)
-        self._wait()
-        self.seconds += time.perf_counter() - start
+        end = self.done + steps
+        self.warm_up(end, on_steps)
+        start, before = time.perf_counter(), self.done
+        while self.done < end:
+            self.tick(on_steps)
+        self.wait()
+        self.count(self.done - before, time.perf_counter() - start)
+
+    def warm_up(self, end: int, on_steps: Callable[[int], None] | None = None) -> None:
+        """The steps up to the capture, if there is to be one, but not beyond step `end`."""
+        while self.captured and self._graph is None and self.done < end:
+            self.tick(on_steps)
+
+    def count(self, steps: int, seconds: float) -> None:
+        """Add to what `ms_per_step` is made of."""
+        self.timed, self.seconds = self.timed + steps, self.seconds + seconds
+
+    def tick(self, on_steps: Callable[[int], None] | None = None) -> None:
+        """Start one step; the first few are eager, the last of these is followed by the capture."""
+        self._one()
+        self.done += 1
+        if self.captured and self.done == EAGER:
+            self._graph = self._capture()
+        self._refresh()
+        if on_steps is not None:
+            on_steps(1)
 
     def _one(self) -> None:
         if self._graph is not None:
             self.imp.upkeep()
             self._graph.replay()
-        elif self._stream is None:
+        elif self.stream is None:
             self.step()
         else:  # on the stream that the graph will be captured from, as torch asks for
-            self._stream.wait_stream(torch.cuda.current_stream(self.device))
-            with torch.cuda.stream(self._stream), fastest():
+            self.stream.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(self.stream), fastest():
                 self.step()
-            torch.cuda.current_stream(self.device).wait_stream(self._stream)
+            torch.cuda.current_stream(self.device).wait_stream(self.stream)
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         gc.collect()  # runs that are over may lie about in cycles, with all their GPU memory
         graph = torch.cuda.CUDAGraph()
-        self._wait()
-        with fastest(), torch.cuda.graph(graph, stream=self._stream):
+        self.wait()
+        with fastest(), torch.cuda.graph(graph, stream=self.stream):
             self.step()
         return graph
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Until the device has done all that was started."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
