@@ -2,8 +2,10 @@
 
     python benchmarks/step.py [--device cpu|cuda] [--out FOLDER]
 
-On the CPU: LeNet5, N = 128, EMAIS and RAIS, through a DataLoader with 0 and with 2 workers. On a GPU: ResNet18 on
-32x32 images in bf16, all methods, eager through a DataLoader, and with data on the GPU and captured as CUDA graphs.
+On the CPU: LeNet5, N = 128, RAIS, EMAIS and EMAIS-auto, through a DataLoader with 0 and with 2 workers. On a GPU:
+ResNet18 on 32x32 images in bf16, all methods, eager through a DataLoader, and with data on the GPU and captured as
+CUDA graphs. Through the DataLoader twice: a TensorDataset, of which our loader takes whole minibatches where torch's
+takes samples, and, "by sample", a data set that both take samples from.
 
 Every engine is past its warm-up. RAIS's time is that of a step plus a refit divided by the steps between two.
 
@@ -16,12 +18,14 @@ from 1 by, the measurement cannot tell.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -115,7 +119,7 @@ def loader_steps(make: Callable[[], nn.Module], data: TensorDataset, device: str
 
         return Step(weighted, lambda: refit_ms(imp))
 
-    names = ["rais", "emais"] if device == "cpu" else [m for m in emais.METHODS if m != "sgd-scan"]
+    names = ["rais", "emais", "emais-auto"] if device == "cpu" else [m for m in emais.METHODS if m != "sgd-scan"]
     return {
         "sgd": plain_step(),
         "sgd again": plain_step(),  # what the measurement itself is worth
@@ -182,33 +186,25 @@ def resident_steps(images: Tensor, labels: Tensor) -> dict[str, Step]:
     return {"sgd" if name == "sgd-scan" else name: make(name) for name in emais.METHODS}
 
 
+class BySample(TensorDataset):
+    """A data set of one's own, which gives one sample after the other: plain SGD and ours fetch it alike."""
+
+
 def cases(device: str) -> Iterator[tuple[str, Callable[[], dict[str, Step]], int]]:
     """(name, how to make the entries, workers), one after the other so that only one lives at a time."""
-    if device == "cpu":
-        images = torch.randint(0, 256, (60_000, 1, 28, 28), dtype=torch.uint8)
-        data = TensorDataset(images, torch.randint(10, (60_000,)))
-        for workers in (0, 2):
-            yield (
-                f"LeNet5 cpu, {workers} workers",
-                lambda w=workers: loader_steps(LeNet5, data, "cpu", num_workers=w),
-                workers,
-            )
-        return
-    images = torch.randint(0, 256, (50_000, 3, 32, 32), dtype=torch.uint8)
-    labels = torch.randint(10, (50_000,))
+    shape, model, some = ((60_000, 1, 28, 28), "LeNet5", 2) if device == "cpu" else ((50_000, 3, 32, 32), "ResNet18", 4)
+    images, labels = torch.randint(0, 256, shape, dtype=torch.uint8), torch.randint(10, shape[:1])
 
     def make() -> nn.Module:
-        return ResNet18().cuda().to(memory_format=torch.channels_last)
+        return LeNet5() if device == "cpu" else ResNet18().cuda().to(memory_format=torch.channels_last)
 
-    for workers in (0, 4):
-        options = {"num_workers": workers, "pin_memory": True}
-        data = TensorDataset(images, labels)
-        yield (
-            f"ResNet18 gpu eager, {workers} workers",
-            lambda o=options, d=data: loader_steps(make, d, "cuda", **o),
-            workers,
-        )
-    yield "ResNet18 gpu resident graph", lambda: resident_steps(images.cuda(), labels.cuda()), 1
+    for workers, kind in itertools.product((0, some), (TensorDataset, BySample)):
+        name = f"{model} {'cpu' if device == 'cpu' else 'gpu eager'}, {workers} workers"
+        options = {"num_workers": workers, "pin_memory": device != "cpu"}
+        steps = partial(loader_steps, make, kind(images, labels), device, **options)
+        yield name + (", by sample" if kind is BySample else ""), steps, workers
+    if device == "cuda":
+        yield "ResNet18 gpu resident graph", lambda: resident_steps(images.cuda(), labels.cuda()), 1
 
 
 def measure(device: str, blocks: int) -> list[dict[str, object]]:

@@ -59,6 +59,32 @@ def test_index_r_and_step_arrive_with_their_batch(workers, dataset):
             assert torch.equal(square, index * index)
 
 
+class Shifted(TensorDataset):
+    """Tensors that are changed on the way out."""
+
+    def __getitem__(self, i):
+        return tuple(x + 1 for x in super().__getitem__(i))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", [TensorDataset, Shifted])
+def test_tensors_come_as_torch_would_collate_them(workers, kind):
+    data = kind(torch.randn(60, 2, 3), torch.arange(60), torch.rand(60, dtype=torch.float64))
+    imp = emais.EMAIS(60, 8, warmup_epochs=0.2)
+    for _, index, _, batch in consume(imp, imp.loader(data, num_workers=workers)):
+        expected = torch.utils.data.default_collate([data[i] for i in index.tolist()])
+        assert type(batch) is type(expected)
+        for ours, theirs in zip(batch, expected, strict=True):
+            assert ours.dtype == theirs.dtype
+            assert torch.equal(ours, theirs)
+
+
+def test_tensors_through_a_collate_function_of_one_s_own():
+    imp = emais.EMAIS(60, 8, warmup_epochs=0.2)
+    for _, index, _, batch in consume(imp, imp.loader(TensorDataset(torch.arange(60)), collate_fn=double_collate)):
+        assert torch.equal(batch, 2 * index)
+
+
 def test_r_is_fixed_when_drawn_not_when_used():
     """Two workers prefetch: r must belong to the weights of the draw, whatever was learnt since."""
     imp = emais.EMAIS(60, 8, warmup_epochs=0)

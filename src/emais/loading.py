@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from .errors import EmaisError, UnknownOption
 from .rng import mix
@@ -50,32 +50,31 @@ class Draw:
         return len(self.index)
 
 
-class _Tagging(Dataset[Any]):
-    """The user's data set; a minibatch keeps the step it was drawn for."""
+class _Minibatches(Dataset[Any]):
+    """The user's data set by the minibatch, collated; a minibatch keeps the step it was drawn for."""
 
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any]) -> None:
+        self.dataset, self._collate = dataset, collate_fn
         self._fetch_many = getattr(dataset, "__getitems__", None)
+        # what torch would put together from single samples, in a fraction of the time
+        self._whole = type(dataset) is TensorDataset and collate_fn is default_collate
 
-    def __getitems__(self, tagged: Tagged) -> tuple[int, list[Any]]:
+    def __getitems__(self, tagged: Tagged) -> tuple[Any, int]:
         step, indices = tagged
+        if self._whole:
+            index = torch.tensor(indices)
+            return [x.index_select(0, index.to(x.device)) for x in self.dataset.tensors], step
         if self._fetch_many is not None:
-            return step, self._fetch_many(indices)
-        return step, [self.dataset[i] for i in indices]
+            return self._collate(self._fetch_many(indices)), step
+        return self._collate([self.dataset[i] for i in indices]), step
 
     def __len__(self) -> int:
         return len(self.dataset)
 
 
-class _TaggedCollate:
-    """The user's collate function; passes the step on. A class, so that it can be sent to a spawned worker."""
-
-    def __init__(self, collate_fn: Callable[[list[Any]], Any]) -> None:
-        self.collate_fn = collate_fn
-
-    def __call__(self, tagged: tuple[int, list[Any]]) -> tuple[Any, int]:
-        step, samples = tagged
-        return self.collate_fn(samples), step
+def _as_it_is(minibatch: tuple[Any, int]) -> tuple[Any, int]:
+    """The collate function of the DataLoader: nothing is left to do. A worker that is spawned finds it by name."""
+    return minibatch
 
 
 class _DrawStream:
@@ -110,9 +109,9 @@ class Loader:
         options.setdefault("generator", self._generator)
         collate = options.pop("collate_fn", None) or default_collate
         self.dataloader: DataLoader[Any] = DataLoader(
-            _Tagging(dataset),
+            _Minibatches(dataset, collate),
             batch_sampler=_DrawStream(engine, engine.steps_in_pass),  # type: ignore[arg-type]
-            collate_fn=_TaggedCollate(collate),  # type: ignore[arg-type]
+            collate_fn=_as_it_is,
             **options,
         )
 
