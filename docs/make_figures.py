@@ -1,23 +1,34 @@
-"""Makes docs/img/fmnist.svg, the README's picture, from results/fmnist.jsonl (written by `emais reproduce`).
+"""Makes the pictures under docs/img from the result files (written by `emais reproduce` and `emais train`).
 
-python docs/make_figures.py
+    python docs/make_figures.py
+
+fmnist.svg, the README's, from results/fmnist.jsonl; auto.svg, of docs/auto.md, from the files that docs/make_auto.py
+names.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from make_auto import Place, Variant, variants
+
 from emais.experiments.catalogue import ITEMS
-from emais.experiments.chart import HEIGHT, WIDTH, Chart, svg
+from emais.experiments.chart import HEIGHT, WIDTH, Chart, Series, svg
 from emais.experiments.figures import chart, metric_chart, score_chart
 from emais.experiments.page import STYLE
 from emais.experiments.results import Results
 from emais.experiments.selection import of_item
+from emais.experiments.training import mean_sd
 
 ROOT = Path(__file__).parent.parent
 SCALE, STEPS = 0.62, 12500
 COLOURS = {"sgd-scan": 0, "emais": 1}
+TOP, LINE, LEFT_OF_TITLE = 34, 18, 40  # pixels: above a panel, of a line of the legend, left of all text
+
+# ---- README: fmnist.svg
 
 
 def three_charts() -> list[Chart]:
@@ -32,31 +43,101 @@ def three_charts() -> list[Chart]:
     ]
 
 
-def picture(charts: Sequence[Chart]) -> str:
-    """Charts side by side as one SVG file."""
-    panels = []
+# ---- docs/auto.md: auto.svg
+
+PANELS = {  # and where the axis of S(W) ends
+    Place("Fashion-MNIST", 12500, 1e-3, 0.01, "sgd"): 0.5,
+    Place("CIFAR-10", 17500, 1e-4, 0.1, "sgd"): 1.0,
+}
+SHRINK = 0.1  # of the fixed factors that are drawn, or the nearest there is
+REACH = 2  # points on either side of one
+FACTORS = {1.0: 2, 0.3: 3, 0.1: 4, 0.03: 5}  # colours of fixed factors; 6 for any other
+
+
+def steadied(values: Sequence[float | None]) -> list[float]:
+    """The median of each point and its neighbours: a single minibatch with a rare large r |g| does not show.
+
+    >>> steadied([1.0, 1.1, 20.0, 0.9, 1.0, 1.2])
+    [1.1, 1.05, 1.0, 1.1, 1.1, 1.0]
+    """
+    near = [values[max(0, k - REACH) : k + REACH + 1] for k in range(len(values))]
+    return [statistics.median([v for v in some if v is not None] or [math.nan]) for some in near]
+
+
+def score_series(own: Variant) -> Series:
+    """S(W) over the steps: mean and standard deviation over the seeds."""
+    runs = list(own.runs.values())
+    pairs = [mean_sd(values) for values in zip(*(steadied(r["curves"]["score"]) for r in runs), strict=True)]
+    mean, spread = ([pair[k] for pair in pairs] for k in (0, 1))
+    name = "EMAIS-auto" if own.is_default else own.name.removesuffix(" (emais)").removeprefix("fixed: ")
+    seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
+    colour = FACTORS.get(own.options["factors"][0], 6) if own.fixed else COLOURS.get(own.method, 0)
+    return Series(f"{name} ({seeds})", runs[0]["curves"]["step"], mean, spread, colour)
+
+
+def one_a_factor(fixed: Sequence[Variant]) -> list[Variant]:
+    """Of several shrinkages with the same factor the one nearest to 0.1."""
+    far_first = sorted(fixed, key=lambda v: -abs(v.options["shrinks"][0] - SHRINK))
+    chosen = {v.options["factors"]: v for v in far_first}
+    return [v for v in fixed if v in chosen.values()]
+
+
+def auto_charts() -> list[Chart]:
+    """S(W) of Linear-tau, of all fixed factors there are, and of EMAIS-auto, on two data sets."""
+    charts, found = [], variants()
+    for place, top in PANELS.items():
+        own = [v for v in found if v.place == place]
+        drawn = one_a_factor([v for v in own if v.fixed])
+        drawn += [v for v in own if v.method == "emais"] + [v for v in own if v.is_default]
+        lines, title = [score_series(v) for v in drawn], f"{place.data}, {place.num_steps} steps: S(W)"
+        charts.append(Chart(title, "step", "S(W)", lines, y_from=0.0, y_to=top, name=place.data))
+    return charts
+
+
+# ---- SVG
+
+
+def legend(one: Chart, left: float, top: float, columns: int, width: float) -> str:
+    """The names of a chart's lines, in so many columns of this width."""
+    entries = []
+    for k, (colour, series) in enumerate(zip(one.colours(), one.series, strict=True)):
+        x, y = left + k % columns * width, top + k // columns * LINE
+        entries.append(
+            f'<g class="s{colour}" transform="translate({x:g} {y:g})"><path class="line" d="M0 -4h18"/>'
+            f'<text x="24" class="title">{series.name}</text></g>'
+        )
+    return "".join(entries)
+
+
+def picture(charts: Sequence[Chart], scale: float, columns: int, column: float, *, shared: bool) -> str:
+    """Charts side by side as one SVG file, over one legend or, if it is not shared, one for each."""
+    panels, legends = [], []
+    wide, high = WIDTH * scale, TOP + HEIGHT * scale
     for k, one in enumerate(charts):
-        inner = svg(one).replace("<svg ", f'<svg y="34" width="{WIDTH * SCALE}" height="{HEIGHT * SCALE}" ', 1)
+        inner = svg(one).replace("<svg ", f'<svg y="{TOP}" width="{wide}" height="{HEIGHT * scale}" ', 1)
         title = f'<text x="{LEFT_OF_TITLE}" y="22" class="title">{one.title}</text>'
-        panels.append(f'<g transform="translate({k * WIDTH * SCALE} 0)">{title}{inner}</g>')
-    names = [s.name for s in charts[0].series]
-    legend = "".join(
-        f'<g class="s{k}" transform="translate({LEFT_OF_TITLE + 110 * k} {34 + HEIGHT * SCALE + 18})">'
-        f'<path class="line" d="M0 -4h18"/><text x="24" class="title">{name}</text></g>'
-        for k, name in enumerate(names)
-    )
-    width, height = 3 * WIDTH * SCALE, 34 + HEIGHT * SCALE + 32
+        panels.append(f'<g transform="translate({k * wide} 0)">{title}{inner}</g>')
+        legends.append(legend(one, LEFT_OF_TITLE + k * wide, high + LINE, columns, column))
+    lines = max(-(-len(one.series) // columns) for one in charts)
+    width, height = len(charts) * wide, high + LINE * lines + 14
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
         f'font-family="system-ui, sans-serif">\n<style>{STYLE}\nsvg {{ width: auto; }}\nsvg .title {{ font-size: 12px; '
         f'fill: var(--ink); }}</style>\n<rect width="100%" height="100%" fill="var(--paper)"/>\n'
-        f"{''.join(panels)}{legend}\n</svg>\n"
+        f"{''.join(panels)}{''.join(legends[:1] if shared else legends)}\n</svg>\n"
     )
 
 
-LEFT_OF_TITLE = 40
+def pictures() -> dict[str, str]:
+    """All pictures by the names of their files."""
+    return {
+        "fmnist.svg": picture(three_charts(), SCALE, 2, 110, shared=True),
+        "auto.svg": picture(auto_charts(), 0.93, 2, 212, shared=False),
+    }
+
 
 if __name__ == "__main__":
-    target = ROOT / "docs" / "img" / "fmnist.svg"
-    target.write_text(picture(three_charts()), encoding="utf-8")
-    print(target)
+    for name, text in pictures().items():
+        target = ROOT / "docs" / "img" / name
+        target.write_text(text, encoding="utf-8")
+        print(target)

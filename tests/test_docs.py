@@ -1,6 +1,9 @@
 """The code on the pages of docs/ runs as it stands, and the figures that they give are the library's."""
 
 import copy
+import doctest
+import importlib
+import math
 import re
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import emais
 
 DOCS = Path(__file__).parent.parent / "docs"
 OWN = DOCS / "your_own_method.md"
+AUTO = DOCS / "auto.md"
 CARDS = {path.stem: path for path in sorted((DOCS / "methods").glob("*.md")) if path.stem != "README"}
 SECTIONS = ["Idea", "Formula", "Use", "Cost", "When it helps", "When it hurts", "What the original", "Reference"]
 M = 60_000  # of the figures for memory
@@ -179,3 +183,101 @@ def test_own_method_runs_resident_as_on_the_host(page, noisy):
             imp.loss(losses, logits, draw)
         found.append(imp.probabilities())
     torch.testing.assert_close(*found)
+
+
+# ---- emais-auto: the page, its tables and its figure
+
+
+@pytest.fixture
+def make_auto(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    return importlib.import_module("make_auto")
+
+
+@pytest.fixture
+def make_figures(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    return importlib.import_module("make_figures")
+
+
+def test_the_example_by_hand_of_the_page_on_auto(capsys):
+    """All nine minibatches give exactly the candidate's trace, as do the fractions in the table."""
+    exec(python_blocks(AUTO)[0], {})
+    assert capsys.readouterr().out == "2.000000 2.000000\n-7.000000\n-7.000000\n"
+    rows = re.findall(r"^\| \d, \d.*?\| (.*) \|$", AUTO.read_text(), re.M)
+    found = [[eval(cell.replace("−", "-")) for cell in row.split(" | ")] for row in rows]
+    assert sum(chance for chance, *_ in found) == 1
+    assert all(mean - product == pytest.approx(rest) for _, mean, product, rest in found)
+    assert sum(chance * rest for chance, *_, rest in found) == pytest.approx(2 / 9)
+
+
+def test_the_tool_in_a_loop_of_the_page_on_auto(capsys):
+    """It says of EMAIS itself what the engine says, and of the others what the page says."""
+    names = {}
+    exec(python_blocks(AUTO)[1], names)
+    printed = [int(n) for n in re.findall(r"would be (\d+)", capsys.readouterr().out)]
+    claimed = re.search(r"It prints (\d+) .* (\d+) for uniform.* (\d+) for τ.* (\d+) for the latest", AUTO.read_text())
+    assert printed == pytest.approx([int(n) for n in claimed.groups()], rel=0.05)
+    imp, traces = names["imp"], names["traces"]
+    assert traces["emais"][-1] * (1 - 1 / imp.batch_size) == pytest.approx(float(imp.diagnostics.tr_is), rel=1e-4)
+
+
+def test_the_tables_of_the_page_on_auto_are_those_of_the_result_files(make_auto):
+    """If not: python docs/make_auto.py, and read again what the page says about them."""
+    assert doctest.testmod(make_auto).failed == 0
+    text = AUTO.read_text()
+    assert make_auto.with_tables(text) == text
+
+
+def test_the_bytes_of_the_page_on_auto():
+    told = f"{bytes_a_sample('emais-auto')} by default, where emais has {bytes_a_sample('emais')}."
+    assert told in " ".join(AUTO.read_text().split())
+
+
+def test_the_words_about_the_tables_give_their_numbers(make_auto):
+    _, tables, words = re.split("|".join(make_auto.MARKS), AUTO.read_text())
+    quoted = re.findall(r"\d+(?:\.\d+)? ± \d+(?:\.\d+)?|\d+\.\d+", " ".join(words.split()))
+    assert len(quoted) > 10
+    assert [n for n in quoted if n not in tables] == []
+
+
+def test_what_the_page_on_auto_says_holds(make_auto):
+    """Who is ahead of whom, and where it may be chance; see "What the tables show"."""
+    found = make_auto.variants()
+
+    def of(*place):
+        own = {v.name: v for v in found if v.place[:3] == place}
+        return own, own["**emais-auto, default**"]
+
+    def noises(own, default):  # of the difference in error
+        mean, error = make_auto.less_default(own, default)
+        return mean / error if math.isfinite(error) else math.nan
+
+    def score(own, share):
+        return make_auto.mean_sd([make_auto.tail(r, "score", share) for r in own.runs.values()])[0]
+
+    own, default = of("Fashion-MNIST", 6250, 1e-3)
+    same = [v for v in own.values() if v.options and not v.fixed]
+    assert len(same) >= 5
+    assert all(abs(noises(v, default)) < 2.8 for v in [*same, own["fixed: c = 0.1, λ = 0.1"]])
+    assert min(noises(own[n], default) for n in ("Linear-τ (emais)", "fixed: c = 1, λ = 0.1")) > 2.8
+    own, default = of("Fashion-MNIST", 12500, 1e-3)
+    assert all(abs(noises(own[n], default)) < 2.8 for n in ("Linear-τ (emais)", "fixed: c = 0.3, λ = 0.1"))
+    assert score(own["fixed: c = 0.3, λ = 0.1"], 0.2) > 2 * score(default, 0.2)
+    own, default = of("CIFAR-10", 17500, 1e-4)
+    forgetting, linear = own["fixed: c = 0.1, λ = 0.3"], own["Linear-τ (emais)"]
+    assert score(default, 0.5) < score(linear, 0.5) < score(forgetting, 0.5)
+    assert not any(noises(v, default) > 2.8 for v in own.values() if v.fixed)  # one seed has no noise to compare with
+
+
+def test_the_figure_of_the_page_on_auto_is_that_of_the_result_files(make_figures):
+    """If not: python docs/make_figures.py."""
+    assert doctest.testmod(make_figures).failed == 0
+
+    def curves(text):
+        return re.findall(r'class="(?:line|band)" d="([^"]+)"', text)
+
+    drawn = (DOCS / "img" / "auto.svg").read_text()
+    assert curves(make_figures.pictures()["auto.svg"]) == curves(drawn)
+    assert "EMAIS-auto (5 seeds)" in drawn
+    assert f"]({Path('img') / 'auto.svg'})" in AUTO.read_text()

@@ -1,0 +1,204 @@
+"""Makes the tables of docs/auto.md, "what was tried", from the result files (written by `emais train`).
+
+    python docs/make_auto.py
+
+docs/make_figures.py draws the page's figure from the same runs. New runs of emais or emais-auto in these files find
+their place by themselves.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import emais
+from emais.experiments.results import Record, Results
+from emais.experiments.training import mean_sd
+
+ROOT = Path(__file__).parent.parent
+FILES = ("fmnist.jsonl", "cifar10.jsonl", "auto_study.jsonl")
+PAGE = ROOT / "docs" / "auto.md"
+MARKS = ("<!-- tables: made by docs/make_auto.py, not to be edited by hand -->", "<!-- end of tables -->")
+HEAD = (
+    "| setting | seeds | test error, % | less the default's | N_ems | S(W), last fifth | S(W), second half "
+    "| highest |\n"
+    "|---|---:|---:|---:|---:|---:|---:|---:|"
+)
+LETTERS = {"factors": "c", "shrinks": "λ"}
+MOMENTUM = 0.9  # of all runs here; the oldest records do not say so
+
+
+class Place(NamedTuple):
+    """What all rows of a table share."""
+
+    data: str
+    num_steps: int
+    weight_decay: float
+    lr: float
+    optimizer: str
+
+
+@dataclass
+class Variant:
+    """A method with its settings as far as they are not the default's, and its runs by seed."""
+
+    place: Place
+    method: str
+    options: dict[str, tuple[float, ...]]
+    runs: dict[int, Record] = field(default_factory=dict)
+    files: set[str] = field(default_factory=set)
+
+    @property
+    def is_default(self) -> bool:
+        """EMAIS-auto as it comes."""
+        return self.method == "emais-auto" and not self.options
+
+    @property
+    def fixed(self) -> bool:
+        """Whether there is only one candidate."""
+        return all(len(self.options.get(name, ())) == 1 for name in LETTERS)
+
+    @property
+    def name(self) -> str:
+        """As the table calls it."""
+        if self.method == "emais":
+            return "Linear-τ (emais)"
+        changed = [f"{LETTERS.get(k, k)} = {listed(v)}" for k, v in self.options.items()]
+        if self.fixed:
+            return "fixed: " + ", ".join(changed)
+        return "; ".join(changed) or "**emais-auto, default**"
+
+    def rank(self) -> tuple[Any, ...]:
+        """Its place in a table: Linear-tau, the default, other candidates, fixed ones from long to short memory."""
+        options = [(k, [-x for x in v]) for k, v in self.options.items()]
+        return self.method != "emais", bool(self.options), self.fixed, len(options), options
+
+
+def listed(values: Sequence[float]) -> str:
+    """Numbers in a row.
+
+    >>> listed((1.0, 0.3)), listed((0.1,))
+    ('1, 0.3', '0.1')
+    """
+    return ", ".join(f"{v:g}" for v in values)
+
+
+# ---- the runs
+
+
+def numbers(value: Any) -> tuple[float, ...]:
+    """A setting as numbers; in a file it may be a list or a single one."""
+    return tuple(map(float, value)) if isinstance(value, (list, tuple)) else (float(value),)
+
+
+def changed_options(record: Record) -> dict[str, tuple[float, ...]]:
+    """The settings of EMAIS-auto that are not the default's, in the order of its signature."""
+    known = inspect.signature(emais.METHODS["emais-auto"]).parameters
+    given = {k: numbers(record["options"][k]) for k in known if k in record["options"]}
+    return {k: v for k, v in given.items() if v != numbers(known[k].default)}
+
+
+def belongs(record: Record) -> bool:
+    """EMAIS as in the paper, or EMAIS-auto with any settings of its own; nothing else about the run is special."""
+    plain = record["rule"] is None and not record["refresh_every"] and record.get("momentum", MOMENTUM) == MOMENTUM
+    return plain and (record["method"] == "emais-auto" or (record["method"] == "emais" and not record["options"]))
+
+
+def variants() -> list[Variant]:
+    """All that ran where other settings than the default's were tried, too, in the order of the tables."""
+    found: dict[Any, Variant] = {}
+    for file in FILES:
+        for record in filter(belongs, Results(ROOT / "results" / file).read()):
+            names = ("data_title", "num_steps", "weight_decay", "lr", "optimizer")
+            place = Place(*(record[name] for name in names))
+            options = changed_options(record)
+            key = place, record["method"], *options.items()
+            own = found.setdefault(key, Variant(place, record["method"], options))
+            own.runs[record["seed"]] = record
+            own.files.add(file)
+    tried = {v.place for v in found.values() if v.options} & {v.place for v in found.values() if v.is_default}
+    order = list(dict.fromkeys(v.place.data for v in found.values()))
+    chosen = [v for v in found.values() if v.place in tried]
+    return sorted(chosen, key=lambda v: (order.index(v.place.data), v.place, v.rank()))
+
+
+# ---- the tables
+
+
+def number(value: Any) -> float:
+    """A number of a record, where null stands for one that is not finite."""
+    return math.nan if value is None else float(value)
+
+
+def tail(record: Record, quantity: str, share: float) -> float:
+    """Mean of a curve over this last share of the run."""
+    values = [number(v) for v in record["curves"][quantity]]
+    return mean_sd(values[-round(share * len(values)) :])[0]
+
+
+def highest(own: Variant) -> float:
+    """The largest S(W) at any point of any run, past the first fifth."""
+    curves = [[number(v) for v in r["curves"]["score"]] for r in own.runs.values()]
+    return max(v for curve in curves for v in curve[len(curve) // 5 :] if math.isfinite(v))
+
+
+Figure = Callable[[Record], float]
+FIGURES: list[tuple[Figure, int]] = [  # what the columns show, and to how many places
+    (lambda r: number(r["test_error"]), 2),
+    (lambda r: tail(r, "n_ems", 0.2), 0),
+    (lambda r: tail(r, "score", 0.2), 3),
+    (lambda r: tail(r, "score", 0.5), 3),
+]
+
+
+def written(mean: float, spread: float, form: str) -> str:
+    """Mean ± spread, as far as there are any.
+
+    >>> written(0.5, 0.25, "+.2f"), written(-1.0, math.nan, ".0f"), written(math.nan, math.nan, ".0f")
+    ('+0.50 ± 0.25', '−1', '')
+    """
+    text = f"{mean:{form}} ± {spread:{form.lstrip('+')}}" if math.isfinite(spread) else f"{mean:{form}}"
+    return text.replace("-", "−") if math.isfinite(mean) else ""
+
+
+def less_default(own: Variant, default: Variant) -> tuple[float, float]:
+    """Difference of the test errors on the seeds that both have: its mean, and the standard error of that mean."""
+    pairs = [(run, default.runs[seed]) for seed, run in own.runs.items() if seed in default.runs]
+    mean, sd = mean_sd([number(a["test_error"]) - number(b["test_error"]) for a, b in pairs])
+    return mean, sd / math.sqrt(max(1, len(pairs)))
+
+
+def row(own: Variant, default: Variant) -> str:
+    """One line of a table."""
+    cells = [written(*mean_sd([figure(r) for r in own.runs.values()]), f".{places}f") for figure, places in FIGURES]
+    against = "" if own is default else written(*less_default(own, default), "+.2f")
+    return f"| {' | '.join([own.name, str(len(own.runs)), cells[0], against, *cells[1:]])} | {highest(own):.2f} |"
+
+
+def table(place: Place, own: Sequence[Variant]) -> str:
+    """Title, rows, and where the numbers come from."""
+    default = next(v for v in own if v.is_default)
+    hardware = sorted({str(r["hardware"]) for v in own for r in v.runs.values()})
+    files = [f"results/{name}" for name in sorted({name for v in own for name in v.files})]
+    rows = "\n".join(row(v, default) for v in own)
+    return (
+        f"**{place.data}, {place.num_steps} steps** ({place.optimizer.upper()}, rate {place.lr:g}, weight decay "
+        f"{place.weight_decay:g}; {', '.join(hardware)}; {', '.join(files)})\n\n{HEAD}\n{rows}"
+    )
+
+
+def with_tables(text: str) -> str:
+    """The page with its tables made anew."""
+    found = variants()
+    tables = [table(p, [v for v in found if v.place == p]) for p in dict.fromkeys(v.place for v in found)]
+    before, rest = text.split(MARKS[0])
+    return before + "\n\n".join([MARKS[0], *tables, MARKS[1]]) + rest.split(MARKS[1])[1]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(PAGE)
