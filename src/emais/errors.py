@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from numbers import Real
 from operator import index
 from typing import SupportsIndex
 
@@ -42,8 +43,20 @@ def positive_float(name: str, value: object) -> float:
     >>> positive_float("kappa", 1)
     1.0
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise EmaisError(f"{name} must be a finite number above 0, got {value!r}")
+    return float(value)
+
+
+def number_from_0(name: str, value: object, below: float = math.inf) -> float:
+    """Return `value` as a float of at least 0 and below a bound, or say what was given.
+
+    >>> number_from_0("smoothing", 0.9, below=1)
+    0.9
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < below:
+        limit = "" if below == math.inf else f" and below {below:g}"
+        raise EmaisError(f"{name} must be a number of at least 0{limit}, got {value!r}")
     return float(value)
 
 

@@ -138,13 +138,17 @@ def gradient_sums(r: Tensor, grads: Tensor) -> GradientSums:
 
     Paper: prop:tr_cov_est
     """
+    r, g = _minibatch(r, grads)
+    return GradientSums.from_norms(r, torch.linalg.vector_norm(g, dim=1), r @ g)
+
+
+def _minibatch(r: Tensor, grads: Tensor) -> tuple[Tensor, Tensor]:
+    """r (N,) and grads (N, D) in float64 and detached, once their shapes have been checked."""
     if grads.dim() == 0 or r.shape != grads.shape[:1] or len(r) == 0:
         raise EmaisError(
             f"r must be (N,) and grads (N, ...) with N of at least 1, got {tuple(r.shape)} and {tuple(grads.shape)}"
         )
-    g = grads.detach().reshape(len(r), -1).double()
-    r = r.detach().double()
-    return GradientSums.from_norms(r, torch.linalg.vector_norm(g, dim=1), r @ g)
+    return r.detach().double(), grads.detach().reshape(len(r), -1).double()
 
 
 def variance_traces(r: Tensor, grads: Tensor, *, unbiased: bool = False) -> VarianceTraces:
@@ -183,8 +187,10 @@ def trace_under(r: Tensor, r_other: Tensor, grads: Tensor, *, unbiased: bool = F
 
     Beyond the paper
     """
-    g = grads.detach().flatten(1).double()
-    first, second = r.double(), r_other.double()
+    first, g = _minibatch(r, grads)
+    if r_other.shape != r.shape:
+        raise EmaisError(f"r_other must be {tuple(r.shape)} as r, got {tuple(r_other.shape)}")
+    second = r_other.detach().double()
     mean_sq = (first.unsqueeze(1) * g).mean(0).square().sum()
     trace = (first * second * g.square().sum(1)).mean() - mean_sq
     if unbiased:
