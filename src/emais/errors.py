@@ -21,9 +21,17 @@ class UnknownOption(EmaisError, TypeError):
 
     def __init__(self, where: str, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        super().__init__(f"{where} takes no {name!r}: {hint}it takes {', '.join(known)}")
+        super().__init__(f"{where} takes no {name!r}: it takes {', '.join(known)}{nearest(name, known)}")
+
+
+def nearest(value: object, known: Iterable[str]) -> str:
+    """The end of a message about a word that nobody knows: the one that was probably meant, if there is one.
+
+    >>> nearest("emias", ["emais", "rais"])
+    "; did you mean 'emais'?"
+    """
+    close = difflib.get_close_matches(str(value), list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def positive_int(name: str, value: object) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from ..errors import EmaisError, number_from_0, positive_float, positive_int
+from ..errors import EmaisError, nearest, number_from_0, positive_float, positive_int
 from ..lr import RULES
 from ..methods import METHODS
 from .datasets import NAMES
@@ -93,9 +92,7 @@ def choose(what: str, value: object, known: Iterable[str]) -> None:
     known = sorted(set(known))
     if value in known:
         return
-    close = difflib.get_close_matches(str(value), known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise EmaisError(f"unknown {what} {value!r}: there are {', '.join(known)}{hint}")
+    raise EmaisError(f"unknown {what} {value!r}: there are {', '.join(known)}{nearest(value, known)}")
 
 
 def parse(text: str) -> list[Config]:
