@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from . import paper
-from .catalogue import ITEMS, Item
+from .catalogue import Item, find
 from .cells import Cell, Table, to_markdown
 from .moretables import momentum_table, summary_table, tuned_table
 from .paper import COMPARABLE
@@ -29,7 +29,7 @@ NOT_COMPARED = {
 
 def tables(label: str, records: Sequence[Record]) -> list[Table]:
     """The tables of a label: for results first in the paper's layout, then value by value beside the paper's."""
-    item = ITEMS[label]
+    item = find(label)
     if label.startswith("tab:"):
         return [overview(item, records), *beside_paper(item, records)]
     if label == "steps_to_error":
