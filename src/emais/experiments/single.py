@@ -241,7 +241,7 @@ class Single:
         order = torch.randperm(len(self.pictures), generator=torch.Generator().manual_seed(self.config.seed))
         places = torch.arange(k * self.batch_size, (k + 1) * self.batch_size)
         index = order[places % len(order)].to(self.device)
-        u = self._crops(self.num_steps + 1 + k)
+        u = self._crops(self._t.new_tensor(self.num_steps + 1 + k))  # crops that no step has had
         with self._autocast():
             self.net(self.pictures(index, u[0]), *([u[1:]] if len(u) > 1 else []))
 
