@@ -26,6 +26,7 @@ from .models import LeNet5
 from .progress import Progress
 from .results import Results
 from .sidebyside import SideBySide
+from .training import initialised
 
 SMALL: dict[str, Callable[[], nn.Module]] = {"lenet5": LeNet5, "perceptron": perceptron}
 AT_ONCE = {"lenet5": 96, "perceptron": 96, "resnet18": 4, "resnet50": 3}  # runs that share a GPU
@@ -73,7 +74,7 @@ def check_run(config: Config, data: Data) -> None:
     emais.create(config.method, len(data.x_train), batch_size=config.batch_size, **config.options)
     if config.model in SMALL:
         try:
-            SMALL[config.model]()(data.scaled(data.x_train[:1]))
+            initialised(SMALL[config.model], config.seed)(data.scaled(data.x_train[:1]))
         except RuntimeError:
             shape = tuple(data.x_train.shape[1:])
             raise EmaisError(f"{config.model} does not take images of {shape} such as those of {config.data}") from None
