@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import emais
 from emais.experiments.results import Record, Results
+from emais.experiments.selection import number
 from emais.experiments.steptimes import MODELS
 from emais.experiments.training import mean_sd
 
@@ -143,11 +144,6 @@ def variants() -> list[Variant]:
 
 
 # ---- the tables
-
-
-def number(value: Any) -> float:
-    """A number of a record, where null stands for one that is not finite."""
-    return math.nan if value is None else float(value)
 
 
 def tail(record: Record, quantity: str, share: float) -> float:

@@ -1,6 +1,7 @@
 """Shared settings: few threads, fixed seeds, and a small classification task."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,23 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(autouse=True)
 def _fixed_seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def one_thread():
+    """For networks so narrow that they gain nothing from a second one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def exact(monkeypatch):
+    """The same algorithms every time, without tf32: narrow networks multiply rounding by 10^5 in 30 steps."""
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr("emais.experiments.single.fastest", nullcontext)
 
 
 @pytest.fixture

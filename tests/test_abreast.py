@@ -1,10 +1,10 @@
 """ResNets abreast: every run is what it would be alone."""
 
 import torch
-from test_single import config, exact, losses, made_up, network, on_gpu  # noqa: F401
+from test_single import config, losses, made_up, network, on_gpu
 
 from emais.experiments.abreast import Abreast
-from emais.experiments.single import Single
+from emais.experiments.single import Single, advance
 
 METHODS = ("sgd-scan", "rais", "emais")
 
@@ -36,9 +36,9 @@ def test_each_is_what_it_would_be_alone():
 class TestOnTheGPU:
     pytestmark = on_gpu
 
-    def test_each_is_what_it_would_be_alone(self, exact):  # noqa: F811
+    def test_each_is_what_it_would_be_alone(self, exact):
         together, alone = runs(made_up(size=32, n=256), "cuda", num_steps=40, batch_size=16)
-        together.advance(30)
+        advance(together.runs, 30)
         for run, trainer in zip(together.runs, alone, strict=True):
             trainer.advance(30)
             assert run._graph is not None
@@ -48,6 +48,6 @@ class TestOnTheGPU:
 
     def test_they_share_the_clock(self):
         together, _ = runs(made_up(size=32, n=256), "cuda", num_steps=20, batch_size=16)
-        together.advance(20)
+        advance(together.runs, 20)
         assert [run.timed for run in together.runs] == [17, 17, 17]
         assert len({run.seconds for run in together.runs}) == 1

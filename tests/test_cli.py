@@ -120,6 +120,13 @@ def test_a_network_that_does_not_take_the_images(tmp_path, monkeypatch, capsys):
     assert "lenet5 does not take images of (1, 8, 8) such as those of digits" in capsys.readouterr().err
 
 
+def test_a_resnet_follows_nobody(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "data=digits", "model=resnet18", "method=sgd-uni", "follow=emais", "num_steps=3"]) == 2
+    assert "only lenet5 and perceptron can follow another run, got resnet18" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "runs.jsonl").exists()
+
+
 def test_a_missing_data_set_keeps_nobody_from_the_others(tmp_path, monkeypatch, capsys):
     """And all data sets share one budget."""
     asked = []

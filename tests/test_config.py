@@ -49,7 +49,6 @@ def test_settings_of_a_method_are_options():
         (f"{SHORT} refresh_every=7.5", "refresh_every must be a whole number, got 7.5"),
         (f"{SHORT} seed=true", "seed must be a number of at least 0, got True"),
         (f"{SHORT} seed=4-2", "seed=4-2 names no seed"),
-        ("data=cifar10 model=resnet18 method=sgd-uni follow=emais", "lenet5 and perceptron can follow another run"),
         (f"{SHORT} lr=0.1 lr=0.2", "lr is given twice.*lr=a,b"),
         (f"{SHORT} resident=1", "unknown setting of emais 'resident'"),
         (f"{SHORT} seed", "key=value pairs, got 'seed'"),

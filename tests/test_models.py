@@ -8,14 +8,7 @@ from emais import EmaisError
 from emais.experiments.models import Bottleneck, ResNet18, ResNet50, make_resnet
 from emais.experiments.training import initialised
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Networks this narrow gain nothing from a second one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_resnet18_computes_what_it_did_before_there_was_a_resnet50():

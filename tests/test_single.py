@@ -1,7 +1,6 @@
 """One ResNet alone: the loop against an ordinary one, all methods, several labels, and what a GPU must not change."""
 
 import math
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -24,13 +23,7 @@ SEVERAL = ("sgd-scan", "sgd-uni", "rais", "presampling", "self-paced", "emais")
 OPTIONS = {"presampling": {"presample": 32}, "rais": {"warmup_epochs": 1, "buffer": 32}, "emais": {"warmup_epochs": 1}}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Networks this narrow gain nothing from a second one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def made_up(several=False, size=16, n=64):
@@ -254,14 +247,6 @@ on_gpu = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; CI has none"),
 ]
-
-
-@pytest.fixture
-def exact(monkeypatch):
-    """The same algorithms every time, without tf32: networks this narrow multiply rounding by 10^5 in 30 steps."""
-    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    monkeypatch.setattr("emais.experiments.single.fastest", nullcontext)
 
 
 def pair(method, optimizer="sgd", several=False):

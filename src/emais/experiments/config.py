@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -12,8 +12,7 @@ from ..lr import RULES
 from ..methods import METHODS
 from .datasets import NAMES
 
-SMALL = ("lenet5", "perceptron")  # many of these train side by side in one forward pass
-MODELS = (*SMALL, "resnet18", "resnet50")
+MODELS = ("lenet5", "resnet18", "resnet50", "perceptron")
 OPTIMIZERS = ("sgd", "adam")
 NUMBERS = ("lr", "weight_decay", "num_steps", "seed", "batch_size", "momentum", "refresh_every")
 
@@ -60,8 +59,6 @@ class Config:
                 raise EmaisError(f"{name} must be a whole number, got {getattr(self, name)!r}")
         if self.follow and (self.follow, self.method) != ("emais", "sgd-uni"):
             raise EmaisError(f"only sgd-uni can follow, and only emais: got {self.method} following {self.follow!r}")
-        if self.follow and self.model not in SMALL:
-            raise EmaisError(f"only {' and '.join(SMALL)} can follow another run, got {self.model}")
         allowed = set(METHODS[self.method].settings()) - {
             "num_samples",
             "batch_size",
@@ -76,8 +73,7 @@ class Config:
     def key(self) -> tuple[Any, ...]:
         """What tells this run from all others."""
         values = asdict(self)
-        options = {k: tuple(v) if isinstance(v, list) else v for k, v in self.options.items()}  # from a file: a list
-        return (*(values[f.name] for f in fields(self) if f.name != "options"), *sorted(options.items()))
+        return (*(values[f.name] for f in fields(self) if f.name != "options"), *told_apart(self.options))
 
     def group(self) -> tuple[Any, ...]:
         """Runs that agree in this can be trained side by side."""
@@ -85,6 +81,15 @@ class Config:
 
 
 _KNOWN: dict[str, Iterable[str]] = {"data": NAMES, "model": MODELS, "method": METHODS, "optimizer": OPTIMIZERS}
+
+
+def told_apart(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The part of a run's key that its options are; what is a tuple comes back from a file as a list.
+
+    >>> told_apart({"window": 50, "factors": [1, 0.3]})
+    [('factors', (1, 0.3)), ('window', 50)]
+    """
+    return sorted((name, tuple(v) if isinstance(v, list) else v) for name, v in options.items())
 
 
 def choose(what: str, value: object, known: Iterable[str]) -> None:

@@ -53,6 +53,15 @@ def is_scores(row: Sequence[Setting]) -> list[Chart]:
     ]
 
 
+def loss_and_error(row: Sequence[Setting], lines: Sequence[Line], key: str) -> list[Chart]:
+    """The first two panels of most figures."""
+    title = f"Training loss, {place(row[0])}"
+    return [
+        chart(title, "loss (log scale)", "loss", lines, log_y=True, name=f"{key}-1"),
+        metric_chart("Test error", lines, f"{key}-2"),
+    ]
+
+
 def lr_ablation(row: Sequence[Setting]) -> list[Chart]:
     """fig:fmnist_lr_adjust_ablation: five panels."""
     without = [s for s in row if s.config.rule == "none" and s.config.method == "emais"]
@@ -63,8 +72,7 @@ def lr_ablation(row: Sequence[Setting]) -> list[Chart]:
     lines = ours + [(s, "SGD-Uni", None) for s in unchanged(row, "sgd-uni")]
     key = key_of(row[0], "ablation")
     return [
-        chart(f"Training loss, {place(row[0])}", "loss (log scale)", "loss", lines, log_y=True, name=f"{key}-1"),
-        metric_chart("Test error", lines, f"{key}-2"),
+        *loss_and_error(row, lines, key),
         chart("Effective minibatch size Nₑₘₛ", "Nₑₘₛ (samples)", "n_ems", ours, y_from=0.0, name=f"{key}-3"),
         chart("Learning rate applied", "learning rate", "applied", ours, y_from=0.0, name=f"{key}-4"),
         chart("Scaled learning rate", "N/Nₑₘₛ · learning rate", "scaled", ours, y_from=0.0, name=f"{key}-5"),
@@ -82,8 +90,7 @@ def following(row: Sequence[Setting]) -> list[Chart]:
     lines += [(s, "SGD-Scan, N = 128", None) for s in unchanged(row, "sgd-scan")]
     key = key_of(row[0], "following")
     return [
-        chart(f"Training loss, {place(row[0])}", "loss (log scale)", "loss", lines, log_y=True, name=f"{key}-1"),
-        metric_chart("Test error", lines, f"{key}-2"),
+        *loss_and_error(row, lines, key),
         chart("Effective minibatch size Nₑₘₛ", "Nₑₘₛ (samples)", "n_ems", sizes, y_from=0.0, name=f"{key}-3"),
     ]
 
@@ -97,8 +104,7 @@ def state_updates(row: Sequence[Setting]) -> list[Chart]:
     lines += [(s, f"refreshed every {s.config.refresh_every} steps", 0) for s in refreshed]
     key = key_of(row[0], "updates")
     return [
-        chart(f"Training loss, {place(row[0])}", "loss (log scale)", "loss", lines, log_y=True, name=f"{key}-1"),
-        metric_chart("Test error", lines, f"{key}-2"),
+        *loss_and_error(row, lines, key),
         score_chart("S(W)", lines, f"{key}-3"),
     ]
 

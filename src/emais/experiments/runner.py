@@ -72,6 +72,8 @@ def run_all(
 def check_run(config: Config, data: Data) -> None:
     """Say before training that a method does not take its settings, or a network not the images."""
     emais.create(config.method, len(data.x_train), batch_size=config.batch_size, **config.options)
+    if config.follow and config.model not in SMALL:
+        raise EmaisError(f"only {' and '.join(SMALL)} can follow another run, got {config.model}")
     if config.model in SMALL:
         try:
             initialised(SMALL[config.model], config.seed)(data.scaled(data.x_train[:1]))
@@ -134,7 +136,7 @@ def make_trainer(
 
 
 def can_compile(device: torch.device | str) -> bool:
-    """Whether torch.compile has what it needs: a sixth off a ResNet's step, after half a minute."""
+    """Whether torch.compile has what it needs."""
     return torch.device(device).type == "cuda" and importlib.util.find_spec("triton") is not None
 
 

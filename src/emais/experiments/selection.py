@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .catalogue import Item
-from .config import Config
+from .config import Config, told_apart
 from .paper import NAMES, OURS
 from .results import Record
 from .training import mean_sd
@@ -59,8 +59,7 @@ def without_seed(config: Config) -> tuple[Any, ...]:
 def record_key(record: Record) -> tuple[Any, ...]:
     """`without_seed` of the record's configuration, without the time it takes to check one."""
     values = [0 if f.name == "seed" else record.get(f.name, f.default) for f in fields(Config) if f.name != "options"]
-    options = {k: tuple(v) if isinstance(v, list) else v for k, v in record.get("options", {}).items()}
-    return (*values, *sorted(options.items()))
+    return (*values, *told_apart(record.get("options", {})))
 
 
 def settings_of(configs: Sequence[Config], records: Sequence[Record]) -> list[Setting]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -153,19 +153,11 @@ class Single:
 
     def train(self, points: int = 20, on_steps: Callable[[int], None] | None = None) -> None:
         """Train to the end; test errors, or mAP, at `points` places."""
-        for place in spread(self.num_steps, points):
-            self.advance(place - self.done, on_steps)
-            self.curves.evaluated(place, [self.evaluate()])
+        train([self], points, on_steps)
 
     def advance(self, steps: int, on_steps: Callable[[int], None] | None = None) -> None:
-        """Train so many steps on. Where steps are captured, the clock counts only those."""
-        end = self.done + steps
-        self.warm_up(end, on_steps)
-        start, before = time.perf_counter(), self.done
-        while self.done < end:
-            self.tick(on_steps)
-        self.wait()
-        self.count(self.done - before, time.perf_counter() - start)
+        """Train so many steps on."""
+        advance([self], self.done + steps, on_steps)
 
     def warm_up(self, end: int, on_steps: Callable[[int], None] | None = None) -> None:
         """The steps up to the capture, if there is to be one, but not beyond step `end`."""
@@ -261,3 +253,30 @@ class Single:
             "degenerate": self.imp.diagnostics.degenerate,
         }
         yield self.config, result | {"curves": curves}
+
+
+def train(runs: Sequence[Single], points: int, on_steps: Callable[[int], None] | None = None) -> None:
+    """Train runs of one length to the end, all at the same time, with a look at the test set at `points` places."""
+    for place in spread(runs[0].num_steps, points):
+        advance(runs, place, on_steps)
+        for run in runs:
+            run.curves.evaluated(place, [run.evaluate()])
+
+
+def advance(runs: Sequence[Single], end: int, on_steps: Callable[[int], None] | None = None) -> None:
+    """Train up to step `end` by turns: what a turn starts on its stream runs beside what the others started.
+
+    Where steps are captured, the clock counts only those; each run gets its share of the time.
+    """
+    for run in runs:
+        run.warm_up(end, on_steps)
+    runs[0].wait()
+    start, steps = time.perf_counter(), end - runs[0].done
+    for _ in range(steps):
+        for run in runs:
+            with torch.cuda.stream(run.stream):  # None: no stream, nothing to do
+                run.tick(on_steps)
+    runs[0].wait()
+    seconds = time.perf_counter() - start
+    for run in runs:
+        run.count(steps, seconds / len(runs))

@@ -18,10 +18,10 @@ from torch.utils.data import TensorDataset
 import emais
 
 from ..engine import Engine
+from .curves import POINTS, spread
 from .datasets import Data
 
 CURVES = ("step", "train_loss", "test_error", "n_ems", "score", "lr", "lr_scale")
-POINTS = 60  # about so many points a curve
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Recorder:
 
     def __init__(self, imp: Engine, num_steps: int, evaluate: Callable[[], float]) -> None:
         self._imp, self._num_steps, self._evaluate = imp, num_steps, evaluate
-        self._points = {math.ceil(k * num_steps / POINTS) for k in range(1, POINTS + 1)}
+        self._points = set(spread(num_steps, POINTS))
         self._curves: dict[str, list[float]] = {name: [] for name in CURVES}
         self._losses: list[float] = []
         self._n_ems: list[float] = []
