@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emais.experiments.moretables import read_timings
 from emais.experiments.report import write_markdown
 from emais.experiments.results import Results
+from emais.experiments.steptimes import read_timings
 
 ROOT = Path(__file__).parent.parent
 FILES = ("fmnist.jsonl", "cifar10.jsonl", "chestxray14.jsonl")

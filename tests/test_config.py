@@ -75,9 +75,17 @@ def test_settings_of_several_numbers(tmp_path):
 
 
 def test_the_catalogue():
-    assert len(find("tab:res_fmnist").configs()) == 8 * 3 * 5
-    assert len(find("tab:adam").configs(seeds=2)) == 4 * 3 * 2
+    assert len(find("tab:res_fmnist").configs()) == 9 * 3 * 5
+    assert len(find("tab:res_cinic10").configs()) == 9 * 2 * 2 * 5
+    assert len(find("tab:adam").configs(seeds=2)) == 5 * 3 * 2
     assert all(item.configs(1) for item in ITEMS.values())
+    for label in ("fig:is_scores", "fig:additional_state_updates", "fig:score_and_trvars", "emais_auto"):
+        assert {config.data for config in find(label).configs(1)} == {"fmnist", "cifar10"}
+    taus = {c.options["tau"] for c in find("fig:is_scores").configs(1) if c.data == "cifar10" and c.options}
+    assert taus == {tau // 4 for tau in (5000, 10000, 30000, 70000)}  # the paper's, for a quarter of its steps
+    rates = {(c.method, c.lr) for c in find("tuned_lr_cifar10").configs(1)}
+    assert rates == {(m, lr) for m in ("sgd-scan", "rais", "emais", "emais-auto") for lr in (0.03, 0.1, 0.3)}
+    assert [label for label, item in ITEMS.items() if item.beyond][:3] == ["emais_auto", "rais_rules", "momentum"]
     with pytest.raises(EmaisError, match="did you mean 'tab:res_fmnist'"):
         find("tab:res_fmist")
 

@@ -72,7 +72,7 @@ class _Minibatches(Dataset[Any]):
         return len(self.dataset)
 
 
-def _as_it_is(minibatch: tuple[Any, int]) -> tuple[Any, int]:
+def _as_it_is(minibatch: Any) -> Any:
     """The collate function of the DataLoader: nothing is left to do. A worker that is spawned finds it by name."""
     return minibatch
 

@@ -1,4 +1,4 @@
-"""Every table and figure of the paper by its label: which runs it needs. `emais reproduce LABEL` runs them."""
+"""Every table and figure, the paper's and those beyond it, by its label: which runs `emais reproduce LABEL` makes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,33 @@ from dataclasses import dataclass
 
 from .config import Config, choose, parse
 
-ALL = "sgd-scan,sgd-uni,rais,presampling,confidence,confvar,self-paced,emais"
-MULTI_LABEL = "sgd-scan,sgd-uni,rais,presampling,self-paced,emais"  # methods that need no true class
-ADAM = "sgd-scan,sgd-uni,rais,emais"
+ALL = "sgd-scan,sgd-uni,rais,presampling,confidence,confvar,self-paced,emais,emais-auto"  # the last is not the paper's
+MULTI_LABEL = "sgd-scan,sgd-uni,rais,presampling,self-paced,emais,emais-auto"  # methods that need no true class
+ADAM = "sgd-scan,sgd-uni,rais,emais,emais-auto"
+RIVALS = "sgd-scan,rais,emais,emais-auto"
 FMNIST = "data=fmnist model=lenet5 weight_decay=1e-3"
 CIFAR = "data=cifar10 model=resnet18 lr=0.1"
 CHEST = "data=chestxray14 model=resnet50 lr=0.1 weight_decay=1e-4"
 LENGTHS = {"fmnist": (6250, 12500, 25000), "cifar10": (17500, 35000), "chestxray14": (1000, 2000, 4000)}
+# The paper's figures on CINIC-10 are of 70000 steps. Ours on CIFAR-10 are of a quarter, and so are all numbers of steps
+# in them: tau (5000, 10000, 30000, 70000), steps between two refreshes (1000), and lengths (35000 to 140000).
+QUARTER = f"{CIFAR} method=emais weight_decay=5e-4"
+LONG = f"{FMNIST} lr=0.01 num_steps=25000"
+FIXED = "method=emais-auto factors=1,0.3,0.1,0.03 shrinks=0.1"  # with one candidate only: tau = c t
 
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure: its label in the paper, what it shows, and the runs behind it as texts without seeds."""
+    """A table or figure: its label, what it shows, and the runs behind it as texts without seeds."""
 
     label: str
     title: str
     texts: tuple[str, ...]
+
+    @property
+    def beyond(self) -> bool:
+        """Whether it is not in the paper, whose labels all have a colon."""
+        return ":" not in self.label
 
     def configs(self, seeds: int = 5) -> list[Config]:
         """All runs, for seeds 0 to seeds - 1."""
@@ -61,63 +72,88 @@ ITEMS: dict[str, Item] = {
             "fig:is_scores",
             "S(W) during training, for fixed tau and Linear-tau",
             (
-                f"{FMNIST} method=emais lr=0.01 num_steps=25000 tau=1000,5000,10000,25000",
-                f"{FMNIST} method=emais lr=0.01 num_steps=25000",
+                f"{LONG} method=emais tau=1000,5000,10000,25000",
+                f"{LONG} method=emais",
+                f"{QUARTER} num_steps=17500 tau=1250,2500,7500,17500",
+                f"{QUARTER} num_steps=17500",
             ),
         ),
         Item(
             "fig:fmnist_sgd_unif_n_ems",
             "EMAIS beside SGD-Uni with a minibatch that follows its N_ems",
-            (
-                f"{FMNIST} method=sgd-scan,sgd-uni,emais lr=0.01 num_steps=25000",
-                f"{FMNIST} method=sgd-uni lr=0.01 num_steps=25000 follow=emais",
-            ),
+            (f"{LONG} method=sgd-scan,sgd-uni,emais", f"{LONG} method=sgd-uni follow=emais"),
         ),
         Item(
             "fig:fmnist_lr_adjust_ablation",
             "EMAIS with and without the learning-rate adjustment",
-            (
-                f"{FMNIST} method=emais,sgd-uni lr=0.01 num_steps=25000",
-                f"{FMNIST} method=emais lr=0.01 num_steps=25000 rule=none",
-            ),
+            (f"{LONG} method=emais,sgd-uni", f"{LONG} method=emais rule=none"),
         ),
         Item(
             "fig:additional_state_updates",
-            "EMAIS with the statistics of all samples refreshed every 500 steps",
+            "EMAIS with the statistics of all samples refreshed now and then",
             (
-                f"{FMNIST} method=emais lr=0.01 num_steps=25000",
-                f"{FMNIST} method=emais lr=0.01 num_steps=25000 refresh_every=500",
+                f"{LONG} method=emais",
+                f"{LONG} method=emais refresh_every=500",
+                f"{QUARTER} num_steps=17500",
+                f"{QUARTER} num_steps=17500 refresh_every=250",
             ),
         ),
         Item(
             "fig:score_and_trvars",
             "S(W) and the variance traces behind it",
-            (f"{FMNIST} method=emais lr=0.01 num_steps=25000",),
+            (f"{LONG} method=emais", f"{QUARTER} num_steps=17500"),
         ),
         Item(
-            "tuned_lr",
-            "Beyond the paper: the learning rate tuned for each method, Fashion-MNIST, 6250 steps",
-            (f"{FMNIST} method=sgd-scan,rais,emais lr=0.003,0.01,0.03,0.1 num_steps=6250",),
+            "fig:cinic10_35000-140000_IS_score",
+            "S(W) under Linear-tau for runs of different lengths",
+            (
+                f"{FMNIST} method=emais lr=0.01 {steps('fmnist')}",
+                f"{QUARTER} num_steps=8750,17500,26250,35000",
+            ),
+        ),
+        Item(
+            "emais_auto",
+            "EMAIS with its memory chosen during training, and with fixed multiples of Linear-tau",
+            (
+                f"{FMNIST} method=emais,emais-auto lr=0.01 {steps('fmnist')}",
+                f"{FMNIST} {FIXED} lr=0.01 num_steps=12500",
+                f"{CIFAR} method=emais,emais-auto weight_decay=1e-4,5e-4 num_steps=17500",
+                f"{CIFAR} {FIXED} weight_decay=5e-4 num_steps=17500",
+            ),
         ),
         Item(
             "rais_rules",
-            "Beyond the paper: what RAIS draws, with other learning-rate rules",
+            "RAIS with other learning-rate rules than its own",
             (
-                f"{FMNIST} method=rais,emais lr=0.01 num_steps=6250,12500",
+                f"{FMNIST} method=rais lr=0.01 num_steps=6250,12500",
                 f"{FMNIST} method=rais lr=0.01 num_steps=6250,12500 rule=linear,gain",
+                f"{FMNIST} method=emais,emais-auto lr=0.01 num_steps=6250,12500",
+                f"{CIFAR} method=rais weight_decay=5e-4 num_steps=17500",
+                f"{CIFAR} method=rais weight_decay=5e-4 num_steps=17500 rule=linear,gain",
+                f"{CIFAR} method=emais,emais-auto weight_decay=5e-4 num_steps=17500",
             ),
         ),
         Item(
             "momentum",
-            "Beyond the paper: the momentum, which the paper does not state",
+            "The momentum, which the paper does not state, Fashion-MNIST",
             (f"{FMNIST} method=sgd-scan,emais lr=0.01 num_steps=6250,12500 momentum=0.8,0.85,0.9",),
         ),
         Item(
-            "emais_auto",
-            "Beyond the paper: EMAIS with its memory chosen on the way, and with fixed multiples of Linear-tau",
+            "tuned_lr",
+            "The learning rate tuned for each method, Fashion-MNIST, 6250 steps",
+            (f"{FMNIST} method={RIVALS} lr=0.003,0.01,0.03,0.1 num_steps=6250",),
+        ),
+        Item(
+            "tuned_lr_cifar10",
+            "The learning rate tuned for each method, CIFAR-10, 17500 steps",
+            (f"data=cifar10 model=resnet18 method={RIVALS} lr=0.03,0.1,0.3 weight_decay=5e-4 num_steps=17500",),
+        ),
+        Item(
+            "steps_to_error",
+            "Steps needed to reach a test error",
             (
-                f"{FMNIST} method=emais,emais-auto lr=0.01 {steps('fmnist')}",
-                f"{FMNIST} method=emais-auto lr=0.01 num_steps=12500 factors=0.3,0.1,0.03 shrinks=0.1",
+                f"{FMNIST} method={ALL} lr=0.01 {steps('fmnist')}",
+                f"{CIFAR} method={ALL} weight_decay=1e-4,5e-4 {steps('cifar10')}",
             ),
         ),
     )

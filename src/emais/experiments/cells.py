@@ -32,8 +32,9 @@ class Table:
     title: str = ""
 
     def numeric(self, column: int) -> bool:
-        """Whether the column is aligned to the right."""
-        return any(row[column].sort is not None for row in self.rows)
+        """Whether the column is aligned to the right: it has numbers, or nothing at all."""
+        own = [row[column] for row in self.rows]
+        return any(cell.sort is not None for cell in own) or all(cell.text in ("", "–") for cell in own)
 
 
 def to_markdown(table: Table) -> str:

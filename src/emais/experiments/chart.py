@@ -10,7 +10,7 @@ from html import escape
 
 WIDTH, HEIGHT = 480, 290
 LEFT, RIGHT, TOP, BOTTOM = 62, 468, 10, 240  # edges of the plot inside the picture
-COLOURS = 8  # the style below names so many; more series begin again with the first
+COLOURS = 9  # the report's style names so many, `page` one fewer; more series begin again with the first
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,13 @@ def log_ticks(low: float, high: float) -> list[float]:
 def number(value: float) -> str:
     """A tick's label: plain digits, thin spaces in long ones.
 
-    >>> number(0.05), number(25000.0).split()
-    ('0.05', ['25', '000'])
+    >>> number(0.05), number(25000.0).split(), number(1e-4)
+    ('0.05', ['25', '000'], '1e−4')
     """
     if abs(value) >= 10000:
         return f"{value:,.0f}".replace(",", "\u2009")
+    if 0 < abs(value) < 1e-3:
+        return f"{value:.0e}".replace("e-0", "e\u2212")
     return f"{value:.12g}".replace("-", "\u2212")
 
 

@@ -1,4 +1,4 @@
-"""Figures beyond the paper: all methods side by side, over steps and against cost; `figures` gives all there are."""
+"""Figures beyond the paper: all methods side by side, over steps and over time; `figures` gives all there are."""
 
 from __future__ import annotations
 
@@ -7,21 +7,14 @@ from dataclasses import replace
 
 from .catalogue import ITEMS
 from .chart import Chart
-from .figures import (
-    CLIPPED,
-    Figure,
-    Line,
-    key_of,
-    kind_of,
-    metric_chart,
-    paper_figures,
-    place,
-    score_chart,
-    series,
-)
-from .paper import NAMES, TITLES
+from .figures import CLIPPED, Figure, Line, chart, key_of, metric_chart, place, score_chart, series
+from .moretables import variant
+from .paper import TITLES
+from .paperfigures import paper_figures
 from .results import Record
-from .selection import Setting, by_row, of_item, present
+from .rows import decimal
+from .selection import Setting, by_row, method_name, of_item, present, star_note, starred
+from .steptimes import Case, best_case
 
 TABLES = ("tab:res_fmnist", "tab:res_cinic10", "tab:res_nih", "tab:adam")
 FLAT = "RAIS moves along its schedule by its gain: where its line turns flat, its learning rate has come down to 0."
@@ -31,72 +24,86 @@ MEANING = (
     "0 by construction, and this is about one draw from its candidates, not about the minibatch. RAIS comes near 0 "
     "once its learning rate has come down to 0 and the model stands still."
 )
-COST = (
-    "A step counts as its measured time relative to plain SGD ({}). Where that was measured with another model than "
-    "the one trained here, it stands in for it; Presampling's cost depends on the model most."
+SIZES = (
+    "N is 128 for all, and methods that draw evenly stay there. Confidence and ConfVar take plain means: for them it "
+    "is what their draws would be worth with importance coefficients."
+)
+TIME = (
+    "The time of a step is that of the method alone with nothing beside it on the machine, without tests of the model: "
+    "{}, on {}."
 )
 
 
-def ratios(timings: Sequence[Record]) -> tuple[str, dict[str, float]]:
-    """The measured case that knows most methods, and each method's step time relative to plain SGD there."""
-    cases: dict[str, dict[str, float]] = {}
-    for timing in timings:
-        name = "sgd-scan" if timing["method"] == "sgd" else str(timing["method"])
-        cases.setdefault(timing["case"], {})[name] = float(timing["ratio"])
-    if not cases:
-        return "", {}
-    best = max(cases, key=lambda case: (len(cases[case].keys() & NAMES.keys()), "graph" in case))
-    return best, cases[best]
-
-
 def method_figures(label: str, records: Sequence[Record], timings: Sequence[Record]) -> list[Figure]:
-    """All methods of a table beside each other: the metric over steps, S(W) over steps, the metric against cost."""
+    """All methods of a table beside each other: the metric, N_ems and S(W) over steps, the metric over time."""
     rows = by_row(present(of_item(ITEMS[label], records)))
     if not rows:
         return []
     first, many = rows[0][0], len({row[0].config.weight_decay for row in rows}) > 1
     kind, cut = ("mAP", "") if first.metric == "map" else ("Test error", f"{HIGH} ")
-    metrics, scores = [], []
+    metrics, sizes, scores = [], [], []
     for row in rows:
-        lines: list[Line] = [(s, "", None) for s in row]
-        where = f"{place(row[0])}{f', weight decay {row[0].config.weight_decay:g}' if many else ''}"
+        lines: list[Line] = [(s, starred(s.config), None) for s in row]
+        where = f"{place(row[0])}{f', weight decay {decimal(row[0].config.weight_decay)}' if many else ''}"
         metrics.append(metric_chart(f"{kind}, {where}", lines, key_of(row[0], f"{label}-metric")))
+        sizes.append(size_chart(f"Nₑₘₛ, {where}", lines, key_of(row[0], f"{label}-size")))
         scores.append(score_chart(f"S(W), {where}", lines, key_of(row[0], f"{label}-score")))
-    title = f"all methods, {TITLES[first.config.data]}{' with Adam' if first.config.optimizer == 'adam' else ''}"
+    data = f"{TITLES[first.config.data]}{' with Adam' if first.config.optimizer == 'adam' else ''}"
+    title = f"all methods, {data}"
+    star = star_note(rows[0])
     found = [
-        Figure(f"{label} over steps", f"{kind} over steps: {title}", metrics, f"{cut}{FLAT}"),
-        Figure(f"{label} S(W)", f"S(W) over steps: {title}", scores, f"{CLIPPED} {MEANING}"),
+        Figure(f"{label} over steps", f"{kind} over steps: {title}", metrics, f"{cut}{FLAT}{star}"),
+        Figure(f"{label} N_ems", f"N_ems over steps: {title}", sizes, f"{SIZES}{star}"),
+        Figure(f"{label} S(W)", f"S(W) over steps: {title}", scores, f"{CLIPPED} {MEANING}{star}"),
     ]
-    case, cost = ratios(timings)
-    if case:
-        timed = [against_cost(chart, row, cost, label) for chart, row in zip(metrics, rows, strict=True)]
-        found.append(Figure(f"{label} cost", f"{kind} against cost: {title}", timed, f"{cut}{COST.format(case)}"))
+    case = best_case(timings, first.config.model) if first.config.optimizer == "sgd" else None  # as it was timed
+    if case is not None:
+        timed = [over_time(one, row, case, label) for one, row in zip(metrics, rows, strict=True)]
+        note = f"{cut}{TIME.format(case.name, case.place)}{untimed(rows, case)}{star}"
+        found.append(
+            Figure(f"{label} over time", f"{kind} over time: the methods that were timed, {data}", timed, note)
+        )
     return found
 
 
-def against_cost(chart: Chart, row: Sequence[Setting], cost: dict[str, float], label: str) -> Chart:
-    """The same chart with the cost of the steps on its x axis, for the methods whose cost is known."""
-    drawn = [series(s, s.metric, cost=cost[s.config.method]) for s in row if s.config.method in cost]
-    return replace(chart, x_label="cost in steps of plain SGD", series=drawn, name=key_of(row[0], f"{label}-cost"))
+def size_chart(title: str, lines: Sequence[Line], name: str) -> Chart:
+    """N_ems from 0."""
+    return chart(title, "Nₑₘₛ (samples)", "n_ems", lines, y_from=0.0, name=name)
 
 
-def lengths_figure(records: Sequence[Record]) -> list[Figure]:
-    """fig:cinic10_35000-140000_IS_score: S(W) of EMAIS for each length of the runs, on the data at hand."""
-    kinds: dict[tuple[str, str, float], list[Setting]] = {}
-    for label in TABLES:
-        for s in present(of_item(ITEMS[label], records)):
-            if s.config.method == "emais" and s.config.optimizer == "sgd":
-                kinds.setdefault(kind_of(s), []).append(s)
+def over_time(one: Chart, row: Sequence[Setting], case: Case, label: str) -> Chart:
+    """The same chart with seconds on its x axis, for the methods whose step was timed."""
+    timed = [(s, case.methods[s.config.method]["ms"] / 1e3) for s in row if s.config.method in case.methods]
+    drawn = [series(s, s.metric, starred(s.config), cost=cost) for s, cost in timed]
+    return replace(one, x_label="seconds", series=drawn, name=key_of(row[0], f"{label}-time"))
+
+
+def untimed(rows: Sequence[Sequence[Setting]], case: Case) -> str:
+    """Which methods are not in the picture."""
+    names = {s.config.method: method_name(s.config) for row in rows for s in row if s.config.method not in case.methods}
+    return f" Not timed there, so not shown: {', '.join(names.values())}." if names else ""
+
+
+def auto_figure(records: Sequence[Record]) -> list[Figure]:
+    """EMAIS-auto beside EMAIS and each of its candidates alone, where these were run."""
     charts = []
-    for (data, _, decay), own in kinds.items():
-        lines = [(s, f"{s.config.num_steps} steps", k) for s, k in zip(own, (4, 2, 0, 3), strict=False)]
-        where = f"{TITLES.get(data, data)}, weight decay {decay:g}"
-        charts.append(score_chart(f"S(W), {where}", lines, key_of(own[0], "lengths")))
-    title = "S(W) under Linear-τ for runs of different lengths"
-    return [Figure("fig:cinic10_35000-140000_IS_score", title, charts, CLIPPED)] if charts else []
+    for row in by_row(present(of_item(ITEMS["emais_auto"], records))):
+        if not any(s.config.options for s in row):
+            continue
+        alone = [s for s in row if s.config.options]
+        lines: list[Line] = [(s, starred(s.config), None) for s in row if not s.config.options]
+        lines += [(s, variant(s.config).partition(" with ")[2], k) for s, k in zip(alone, (1, 2, 4, 3), strict=False)]
+        key = key_of(row[0], "auto")
+        charts += [
+            metric_chart(f"Test error, {place(row[0])}", lines, f"{key}-1"),
+            size_chart("Nₑₘₛ", lines, f"{key}-2"),
+            score_chart("S(W)", lines, f"{key}-3"),
+        ]
+    title = "EMAIS-auto beside EMAIS and each time constant alone"
+    return [Figure("emais_auto over steps", title, charts, f"{HIGH} {CLIPPED}")] if charts else []
 
 
 def figures(records: Sequence[Record], timings: Sequence[Record] = ()) -> list[Figure]:
     """All figures that there are runs for: the paper's, then those beyond it."""
     beyond = [figure for label in TABLES for figure in method_figures(label, records, timings)]
-    return [*paper_figures(records), *lengths_figure(records), *beyond]
+    return [*paper_figures(records), *auto_figure(records), *beyond]

@@ -18,8 +18,10 @@ NAMES = {
     "confvar": "ConfVar",
     "self-paced": "Self-paced",
     "emais": "EMAIS",
+    "emais-auto": "EMAIS-auto",
 }
-ALL = tuple(NAMES)
+OURS = ("emais-auto",)  # not in the paper
+ALL = tuple(method for method in NAMES if method not in OURS)
 MULTI_LABEL = ("sgd-scan", "sgd-uni", "rais", "presampling", "self-paced", "emais")
 ADAM = ("sgd-scan", "sgd-uni", "rais", "emais")
 STANDS_FOR = {"fmnist": "fmnist", "cinic10": "cinic10", "cifar10": "cinic10", "chestxray14": "chestxray14"}

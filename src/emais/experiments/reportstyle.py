@@ -1,13 +1,14 @@
-"""Style and script of the report, on top of those of `page`: navigation, sortable tables, colours for eight methods."""
+"""Style and script of the report, on top of those of `page`: navigation, sortable tables, colours for nine methods."""
 
 from __future__ import annotations
 
-# Okabe and Ito's colours, which most colour-blind readers can tell apart; dashes as a second sign
+# Okabe and Ito's colours, which most colour-blind readers can tell apart, and a violet that stays far from all of them;
+# dashes as a second sign
 STYLE = """
 :root { --c0: #0072b2; --c1: #2f9bd6; --c2: #00845f; --c3: #b8578f; --c4: #c98a00; --c5: #7d7d7d; --c6: #3b3b3b;
-  --c7: #d04a00; --card: #f5f3ed; }
+  --c7: #d04a00; --c8: #7317cf; --card: #f5f3ed; }
 @media (prefers-color-scheme: dark) { :root { --c0: #5aaef0; --c1: #a5d8f7; --c2: #35c99d; --c3: #e79cc6; --c4: #efb73e;
-  --c5: #8f949c; --c6: #e6e3dc; --c7: #ff8245; --card: #1e2126; } }
+  --c5: #8f949c; --c6: #e6e3dc; --c7: #ff8245; --c8: #ad5cff; --card: #1e2126; } }
 html { scroll-behavior: smooth; scroll-padding-top: 1rem; }
 @media (prefers-reduced-motion: reduce) { html { scroll-behavior: auto; } }
 .layout { display: grid; grid-template-columns: 15rem minmax(0, 1fr); max-width: 96rem; margin: 0 auto; }
@@ -31,13 +32,14 @@ h4 { font-size: .95rem; margin: 1.8rem 0 .6rem; font-weight: 600; }
 .scroll { margin: .6rem 0 .8rem; }
 .scroll.tall { max-height: 32rem; overflow-y: auto; }
 table { font-size: .88rem; }
-th, td, th:first-child, td:first-child { padding: .36rem .8rem; text-align: left; line-height: 1.4; }
+th, td, th:first-child, td:first-child { padding: .36rem .65rem; text-align: left; line-height: 1.4; }
 th.number, td.number { text-align: right; }
 thead th { position: sticky; top: 0; background: var(--paper); padding: 0; box-shadow: inset 0 -1px var(--rule);
   border-bottom: 0; }
 th:first-child { padding: 0; }
-th button { all: unset; box-sizing: border-box; width: 100%; padding: .4rem .8rem; cursor: pointer;
-  white-space: nowrap; }
+thead th { white-space: normal; vertical-align: bottom; }
+th button { all: unset; box-sizing: border-box; width: 100%; display: block; padding: .4rem .65rem;
+  cursor: pointer; }
 th button:hover, th button:focus-visible { background: var(--card); }
 th button::after { content: "↕"; color: var(--rule); margin-left: .35em; font-size: .85em; }
 th[aria-sort=ascending] button::after { content: "↑"; color: var(--c7); }
@@ -48,18 +50,19 @@ td[title] { cursor: help; }
 .worse::before { content: "▼ "; color: var(--c7); } td.none { color: var(--soft); }
 .charts { grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 2rem 2.2rem; margin-top: 1rem; }
 .charts.one { max-width: 34rem; }
-.dots .ours { --c: var(--c7); } .dots .paper { --c: var(--soft); }
+.dots .ours { --c: var(--c7); } .dots .own { --c: var(--c8); } .dots .paper { --c: var(--soft); }
 .dots g path { stroke: var(--c); stroke-width: 2; opacity: .55; } .dots g circle { fill: var(--c); }
 .dots g.paper circle { fill: var(--paper); stroke: var(--c); stroke-width: 2; } .dots svg .name { fill: var(--ink); }
 .legend .key i { width: 9px; height: 9px; border-radius: 50%; vertical-align: 0; border: 2px solid var(--c); }
 .legend .key.paper i { background: none; }
 .legend { gap: .1rem .9rem; }
 .legend li[role=button] { cursor: pointer; border-radius: 3px; }
-.s7 .line { stroke-width: 2.6; }
+.s8 { --c: var(--c8); } .s7 .line, .s8 .line { stroke-width: 2.6; }
 .s1 .line { stroke-dasharray: 7 4; } .s5 .line { stroke-dasharray: 3 4; } .s6 .line { stroke-dasharray: 8 3 2 3; }
-.off-0 .s0, .off-1 .s1, .off-2 .s2, .off-3 .s3, .off-4 .s4, .off-5 .s5, .off-6 .s6, .off-7 .s7 { opacity: .13; }
+.off-0 .s0, .off-1 .s1, .off-2 .s2, .off-3 .s3, .off-4 .s4, .off-5 .s5, .off-6 .s6, .off-7 .s7,
+.off-8 .s8 { opacity: .13; }
 .off-0 li.s0, .off-1 li.s1, .off-2 li.s2, .off-3 li.s3, .off-4 li.s4, .off-5 li.s5, .off-6 li.s6,
-.off-7 li.s7 { opacity: .5; text-decoration: line-through; }
+.off-7 li.s7, .off-8 li.s8 { opacity: .5; text-decoration: line-through; }
 @media (max-width: 64rem) { .layout { display: block; } .layout main { padding: 1.5rem 1rem; }
   nav { position: static; height: auto; padding: 1.2rem 1rem 0; columns: 2; } nav b { break-after: avoid; }
   nav a.here { box-shadow: none; } }

@@ -74,9 +74,11 @@ def report(folder: Path, out: Path) -> None:
 
 def listing() -> str:
     """All labels and what they stand for."""
-    titles = {label: item.title for label, item in ITEMS.items()} | scatter.TITLES
-    width = max(map(len, titles))
-    return "\n".join(f"{label:<{width}}  {title}" for label, title in titles.items())
+    titles = {label: item.title for label, item in ITEMS.items() if not item.beyond} | scatter.TITLES
+    beyond = {label: item.title for label, item in ITEMS.items() if item.beyond}
+    width = max(map(len, titles | beyond))
+    lines = [[f"{label:<{width}}  {title}" for label, title in part.items()] for part in (titles, beyond)]
+    return "\n".join([*lines[0], "", "Beyond the paper:", *lines[1]])
 
 
 def read_all(folder: Path) -> list[Record]:

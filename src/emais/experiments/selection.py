@@ -9,12 +9,13 @@ from typing import Any
 
 from .catalogue import Item
 from .config import Config
-from .paper import NAMES
+from .paper import NAMES, OURS
 from .results import Record
 from .training import mean_sd
 
-WANTED = 5  # seeds of a complete cell
 DASH = "–"
+HEADS = {method: name + ("*" if method in OURS else "") for method, name in NAMES.items()}
+STAR = "* EMAIS-auto is not in the paper: it is this library's own, EMAIS that chooses its memory during training."
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ def without_seed(config: Config) -> tuple[Any, ...]:
 def record_key(record: Record) -> tuple[Any, ...]:
     """`without_seed` of the record's configuration, without the time it takes to check one."""
     values = [0 if f.name == "seed" else record.get(f.name, f.default) for f in fields(Config) if f.name != "options"]
-    return (*values, *sorted(record.get("options", {}).items()))
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in record.get("options", {}).items()}
+    return (*values, *sorted(options.items()))
 
 
 def settings_of(configs: Sequence[Config], records: Sequence[Record]) -> list[Setting]:
@@ -101,16 +103,29 @@ def method_name(config: Config) -> str:
     return name.replace("SGD-", "Adam-") if config.optimizer == "adam" else name
 
 
+def starred(config: Config) -> str:
+    """The same with a star where the method is not in the paper; `STAR` says so."""
+    return method_name(config) + ("*" if config.method in OURS else "")
+
+
+def star_note(settings: Sequence[Setting]) -> str:
+    """What the star means, where there is one."""
+    return f" {STAR}" if any(s.config.method in OURS for s in settings) else ""
+
+
+def shown(settings: Sequence[Setting]) -> list[Setting]:
+    """Those that have a record; all of them where none has."""
+    return present(settings) or list(settings)
+
+
 def hardware(settings: Sequence[Setting]) -> str:
-    """Seeds and hardware in a sentence."""
+    """Seeds, hardware, and how much is not run yet."""
     runs = [record for setting in settings for record in setting.records]
     if not runs:
-        return "No runs yet."
+        return "Not run yet."
     counts = sorted({len(s.records) for s in settings if s.records})
     many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     places = ", ".join(sorted({str(r.get("hardware", "unknown")) for r in runs}))
-    missing = sum(max(0, WANTED - len(s.records)) for s in settings)
-    lacking = (
-        f" {missing} of {WANTED * len(settings)} runs are missing ({DASH} where there is none)." if missing else ""
-    )
+    empty = len(settings) - len(present(settings))
+    lacking = f" Not run yet: {empty} of {len(settings)} settings." if empty else ""
     return f"{many} seed{'s' if many != '1' else ''} each, on {places}.{lacking}"

@@ -1,0 +1,130 @@
+"""What the report is made of: sections with tables, figures or both, group by group, and a table of what was run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from . import scatter
+from .catalogue import ITEMS
+from .cells import Cell, Table
+from .dots import dot_plot
+from .figures import Figure, place
+from .morefigures import figures
+from .paper import TITLES
+from .results import Record
+from .rows import decimal
+from .selection import by_row, of_item, present
+from .steptimes import cost_table
+from .tables import tables
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table or figure of the report: its label, its title, and what it shows."""
+
+    label: str
+    title: str
+    tables: Sequence[Table] = ()
+    figure: Figure | None = None
+    dots: Sequence[str] = ()
+    dots_note: str = ""
+
+    @property
+    def anchor(self) -> str:
+        """Its address on the page."""
+        return "".join(c if c.isalnum() else "-" for c in self.label)
+
+
+def grouped(
+    records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = ()
+) -> dict[str, list[Section]]:
+    """All sections that there are results for: the paper's tables, the paper's figures, and what goes beyond it."""
+    drawn = [Section(fig.label, fig.title, own_tables(fig.label, records), fig) for fig in figures(records, timings)]
+    papers = [section for section in drawn if section.label in ITEMS]
+    beyond = [section for section in drawn if section.label not in ITEMS]
+    return {
+        "The paper’s tables": [*table_sections("tab:", records), *cost_sections(timings)],
+        "The paper’s figures": [*papers, *study_sections(study)],
+        "Beyond the paper": [*table_sections("", records), *beyond],
+    }
+
+
+def own_tables(label: str, records: Sequence[Record]) -> list[Table]:
+    """The tables of a label, without the title that the section has already; none for an unknown label."""
+    if label not in ITEMS:
+        return []
+    made = tables(label, records)
+    return [replace(table, title="") if table.title == ITEMS[label].title else table for table in made]
+
+
+def table_sections(start: str, records: Sequence[Record]) -> list[Section]:
+    """The tables whose labels start so, or all that are beyond the paper."""
+    found = []
+    for label, item in ITEMS.items():
+        wanted = label.startswith(start) if start else item.beyond
+        if wanted and present(of_item(item, records)):
+            found.append(Section(label, item.title, own_tables(label, records), dots=dot_plots(label, records)))
+    return found
+
+
+def dot_plots(label: str, records: Sequence[Record]) -> list[str]:
+    """A picture of each row of a table of results."""
+    if not label.startswith("tab:"):
+        return []
+    rows = by_row(present(of_item(ITEMS[label], records)))
+    many = len({row[0].config.weight_decay for row in rows}) > 1
+    ends = [f", weight decay {decimal(row[0].config.weight_decay)}" if many else "" for row in rows]
+    return [dot_plot(f"{place(row[0])}{end}", row) for row, end in zip(rows, ends, strict=True)]
+
+
+def cost_sections(timings: Sequence[Record]) -> list[Section]:
+    """The time of a step, if that was measured."""
+    if not timings:
+        return []
+    table = cost_table(timings)
+    return [Section("tab:per_iter_time", table.title, [replace(table, title="")])]
+
+
+def study_sections(study: Sequence[Record]) -> list[Section]:
+    """Logit against full gradients, if that was studied."""
+    if not study:
+        return []
+    named = scatter.TITLES.items()
+    return [Section(k, title, dots=scatter.panels(k, study), dots_note=scatter.NOTE) for k, title in named]
+
+
+def runs_table(records: Sequence[Record]) -> Table:
+    """What was run, on what."""
+    kinds: dict[tuple[str, ...], list[Record]] = {}
+    for r in records:
+        versions = f"emais {r.get('emais', '?')}, torch {r.get('torch', '?')}, Python {r.get('python', '?')}"
+        key = (r["data"], r["model"], r["optimizer"], str(r.get("hardware", "unknown")), versions)
+        kinds.setdefault(key, []).append(r)
+    rows = []
+    for (data, *rest), own in kinds.items():
+        steps = sum(r["num_steps"] for r in own)
+        minutes = sum(r["ms_per_step"] * r["num_steps"] for r in own) / 6e4
+        counts = ((f"{len(own)}", len(own)), (f"{steps:,}", steps), (f"{minutes:.1f}", minutes))
+        cells = [Cell(text, sort=value) for text, value in counts]
+        rows.append([Cell(TITLES.get(data, data)), *map(Cell, rest), *cells])
+    head = ["data", "model", "optimizer", "hardware", "versions", "runs", "steps", "minutes of training"]
+    caption = (
+        "Minutes: training alone, without tests of the model on the way; runs that share a GPU share the time. SGD "
+        "with momentum 0.9 unless a table says otherwise; the learning rate falls to 0 along a cosine."
+    )
+    return Table(head, rows, caption + lacking(records))
+
+
+def lacking(records: Sequence[Record]) -> str:
+    """Which labels lack runs, and how many of their settings."""
+    none, part = [], []
+    for label, item in ITEMS.items():
+        settings = of_item(item, records)
+        missing = len(settings) - len(present(settings))
+        if missing == len(settings):
+            none.append(label)
+        elif missing:
+            part.append(f"{label} ({missing} of {len(settings)})")
+    found = f" Nothing was run yet for {', '.join(none)}." if none else ""
+    return found + (f" Settings not run yet: {', '.join(part)}." if part else "")
