@@ -135,6 +135,41 @@ def test_scoring_leaves_batch_normalisation_alone():
     assert not torch.equal(dict(trainer.net.named_buffers())["stem.0.1.running_mean"], before["stem.0.1.running_mean"])
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_recalibration_looks_at_the_data_evenly_and_leaves_no_trace(several, monkeypatch):
+    trainer = Single(config("emais", num_steps=4), made_up(several), model=deep if several else network)
+    trainer.train(points=1)
+    buffers = dict(trainer.net.named_buffers())
+    before, metric = {name: b.clone() for name, b in buffers.items()}, trainer.evaluate()
+    seen = []
+    inner = trainer.pictures
+
+    class Counting:
+        def __len__(self):
+            return len(inner)
+
+        def __call__(self, index, u=None):
+            seen.append(index)
+            assert u is not None  # cropped as in training
+            return inner(index, u)
+
+    trainer.pictures = Counting()
+    changed = []
+    evaluate = trainer.evaluate
+    monkeypatch.setattr(
+        trainer, "evaluate", lambda: changed.append({k: b.clone() for k, b in buffers.items()}) or evaluate()
+    )
+    [(_, result)] = trainer.finish()
+    counts = torch.cat(seen).bincount(minlength=64)
+    assert counts.sum() == 100 * 8
+    assert counts.max() - counts.min() <= 1  # uniform
+    assert any(not torch.equal(b, before[name]) for name, b in changed[0].items())
+    for name, b in trainer.net.named_buffers():
+        assert torch.equal(b, before[name]), name
+    assert trainer.evaluate() == metric
+    assert 0 <= result["recalibrated"] <= 100
+
+
 def test_a_seed_is_a_run():
     def run(seed, model=network):
         trainer = Single(config("emais", seed=seed, num_steps=4), made_up(), model=model)

@@ -20,6 +20,7 @@ import emais
 from ..engine import Engine
 from ..rng import Uniforms, mix
 from .augment import PLAIN, Pictures, recipe
+from .batchnorm import fresh_statistics
 from .config import Config
 from .curves import Curves, spread
 from .datasets import Data
@@ -234,12 +235,23 @@ class Single:
         z = torch.cat([z for _, z in self.outputs(self.tests)])
         return self.objective.measure(z, self.data.y_test.to(self.device))
 
+    def _look_evenly(self, k: int) -> None:
+        """Forward pass of the k-th of some minibatches taken evenly from the training set, cropped as in training."""
+        order = torch.randperm(len(self.pictures), generator=torch.Generator().manual_seed(self.config.seed))
+        index = order.roll(-k * self.batch_size)[: self.batch_size].to(self.device)
+        u = self._crops(self.num_steps + 1 + k)
+        with self._autocast():
+            self.net(self.pictures(index, u[0]), *([u[1:]] if len(u) > 1 else []))
+
     def finish(self) -> Iterator[tuple[Config, dict[str, Any]]]:
-        """(configuration, result), after `train`."""
+        """(configuration, result), after `train`; recalibrated: the metric with BatchNorm's statistics taken anew."""
         curves, name = self.curves.of(0), self.objective.name
         curves[name] = curves.pop("test_error")
+        with fresh_statistics(self.net, self._look_evenly):
+            recalibrated = self.evaluate()
         result = {
             name: curves[name][-1],
+            "recalibrated": recalibrated,
             "ms_per_step": 1e3 * self.seconds / self.timed,
             "side_by_side": 1,
             "effective_steps": float(self.done if self.effective is None else self.effective.t_eff),
