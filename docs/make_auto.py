@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import emais
 from emais.experiments.results import Record, Results
+from emais.experiments.steptimes import MODELS
 from emais.experiments.training import mean_sd
 
 ROOT = Path(__file__).parent.parent
@@ -35,11 +36,13 @@ MOMENTUM = 0.9  # of all runs here; the oldest records do not say so
 class Place(NamedTuple):
     """What all rows of a table share."""
 
-    data: str
+    data_title: str
     num_steps: int
     weight_decay: float
     lr: float
     optimizer: str
+    model: str
+    batch_size: int
 
 
 @dataclass
@@ -95,11 +98,25 @@ def numbers(value: Any) -> tuple[float, ...]:
     return tuple(map(float, value)) if isinstance(value, (list, tuple)) else (float(value),)
 
 
+def defaults(method: type[emais.Engine]) -> dict[str, Any]:
+    """What each setting of a method is if nobody says otherwise: its own first, then those that it inherits.
+
+    >>> list(defaults(emais.METHODS["emais-auto"]).items())[-2:]
+    [('smoothing', 0.0), ('unbiased', False)]
+    """
+    found: dict[str, Any] = {}
+    for kind in (k for k in method.__mro__ if issubclass(k, emais.Engine)):
+        for name, parameter in inspect.signature(kind.__init__).parameters.items():
+            found.setdefault(name, parameter.default)
+    return {name: value for name, value in found.items() if name in method.settings()}
+
+
 def changed_options(record: Record) -> dict[str, tuple[float, ...]]:
-    """The settings of EMAIS-auto that are not the default's, in the order of its signature."""
-    known = inspect.signature(emais.METHODS["emais-auto"]).parameters
-    given = {k: numbers(record["options"][k]) for k in known if k in record["options"]}
-    return {k: v for k, v in given.items() if v != numbers(known[k].default)}
+    """The settings of a run's method that are not the default's, in the order of `defaults`."""
+    known = defaults(emais.METHODS[record["method"]])
+    given = {k: numbers(v) for k, v in record["options"].items()}
+    changed = {k for k, v in given.items() if k not in known or v != numbers(known[k])}
+    return {k: given[k] for k in dict.fromkeys([*known, *given]) if k in changed}
 
 
 def belongs(record: Record) -> bool:
@@ -113,17 +130,16 @@ def variants() -> list[Variant]:
     found: dict[Any, Variant] = {}
     for file in FILES:
         for record in filter(belongs, Results(ROOT / "results" / file).read()):
-            names = ("data_title", "num_steps", "weight_decay", "lr", "optimizer")
-            place = Place(*(record[name] for name in names))
+            place = Place(*(record[name] for name in Place._fields))
             options = changed_options(record)
             key = place, record["method"], *options.items()
             own = found.setdefault(key, Variant(place, record["method"], options))
             own.runs[record["seed"]] = record
             own.files.add(file)
     tried = {v.place for v in found.values() if v.options} & {v.place for v in found.values() if v.is_default}
-    order = list(dict.fromkeys(v.place.data for v in found.values()))
+    order = list(dict.fromkeys(v.place.data_title for v in found.values()))
     chosen = [v for v in found.values() if v.place in tried]
-    return sorted(chosen, key=lambda v: (order.index(v.place.data), v.place, v.rank()))
+    return sorted(chosen, key=lambda v: (order.index(v.place.data_title), v.place, v.rank()))
 
 
 # ---- the tables
@@ -186,8 +202,9 @@ def table(place: Place, own: Sequence[Variant]) -> str:
     files = [f"results/{name}" for name in sorted({name for v in own for name in v.files})]
     rows = "\n".join(row(v, default) for v in own)
     return (
-        f"**{place.data}, {place.num_steps} steps** ({place.optimizer.upper()}, rate {place.lr:g}, weight decay "
-        f"{place.weight_decay:g}; {', '.join(hardware)}; {', '.join(files)})\n\n{HEAD}\n{rows}"
+        f"**{place.data_title}, {place.num_steps} steps** ({MODELS.get(place.model, place.model)}, N = "
+        f"{place.batch_size}, {place.optimizer.upper()}, rate {place.lr:g}, weight decay {place.weight_decay:g}; "
+        f"{', '.join(hardware)}; {', '.join(files)})\n\n{HEAD}\n{rows}"
     )
 
 

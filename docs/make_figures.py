@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from make_auto import Place, Variant, variants
+from make_auto import LETTERS, Place, Variant, variants
 
 from emais.experiments.catalogue import ITEMS
 from emais.experiments.chart import HEIGHT, WIDTH, Chart, Series, svg
@@ -46,8 +46,8 @@ def three_charts() -> list[Chart]:
 # ---- docs/auto.md: auto.svg
 
 PANELS = {  # and where the axis of S(W) ends
-    Place("Fashion-MNIST", 12500, 1e-3, 0.01, "sgd"): 0.5,
-    Place("CIFAR-10", 17500, 1e-4, 0.1, "sgd"): 1.0,
+    Place("Fashion-MNIST", 12500, 1e-3, 0.01, "sgd", "lenet5", 128): 0.5,
+    Place("CIFAR-10", 17500, 1e-4, 0.1, "sgd", "resnet18", 128): 1.0,
 }
 SHRINK = 0.1  # of the fixed factors that are drawn, or the nearest there is
 REACH = 2  # points on either side of one
@@ -87,10 +87,10 @@ def auto_charts() -> list[Chart]:
     charts, found = [], variants()
     for place, top in PANELS.items():
         own = [v for v in found if v.place == place]
-        drawn = one_a_factor([v for v in own if v.fixed])
+        drawn = one_a_factor([v for v in own if v.fixed and v.options.keys() == LETTERS.keys()])
         drawn += [v for v in own if v.method == "emais"] + [v for v in own if v.is_default]
-        lines, title = [score_series(v) for v in drawn], f"{place.data}, {place.num_steps} steps: S(W)"
-        charts.append(Chart(title, "step", "S(W)", lines, y_from=0.0, y_to=top, name=place.data))
+        lines, title = [score_series(v) for v in drawn], f"{place.data_title}, {place.num_steps} steps: S(W)"
+        charts.append(Chart(title, "step", "S(W)", lines, y_from=0.0, y_to=top, name=place.data_title))
     return charts
 
 

@@ -37,6 +37,17 @@ def test_it_contains_the_paper_s_traces():
     torch.testing.assert_close(F.trace_under(r, torch.ones(16), g), traces.tr_unif)
 
 
+def test_trace_under_checks_what_it_is_given():
+    g, r = torch.randn(4), (torch.rand(4) + 0.5).requires_grad_()
+    torch.testing.assert_close(F.trace_under(r, r, g), F.variance_traces(r, g).tr_is)  # one number a sample
+    assert not F.trace_under(r, r, g).requires_grad
+    for other in (torch.ones(1), torch.ones(4, 1)):
+        with pytest.raises(EmaisError, match=r"r_other must be \(4,\) as r, got"):
+            F.trace_under(r, other, g)
+    with pytest.raises(EmaisError, match=r"r must be \(N,\)"):
+        F.trace_under(torch.ones(3), torch.ones(3), g)
+
+
 class Literal:
     """The candidates one sample at a time, in float64."""
 
@@ -168,7 +179,9 @@ def test_report_and_size():
     [
         ({"factors": ()}, "at least one time constant"),
         ({"factors": (0.0,)}, "factors must be .* got 0.0"),
-        ({"shrinks": (-0.1,)}, "shrinks must be numbers of at least 0"),
+        ({"shrinks": (-0.1,)}, "shrinks must be .* got -0.1"),
+        ({"shrinks": "x"}, "shrinks must be .* got 'x'"),
+        ({"shrinks": ()}, "at least one number"),
         ({"hysteresis": 1.0}, "hysteresis must be .* got 1.0"),
         ({"period": 0}, "period must be .* got 0"),
         ({"window": -1}, "window must be .* got -1"),

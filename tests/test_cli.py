@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -76,11 +78,12 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.
 def test_train_reproduce_and_report(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["data=digits", "model=perceptron", "method=sgd-scan,emais", "batch_size=32", "num_steps=20", "seed=0-1"]
+    words += ["weight_decay=1e-3,1e-4"]
     assert main(["train", *words, "--device", "cpu"]) == 0
     out = capsys.readouterr().out
-    assert "emais        digits sgd lr=0.01 T=20: test error" in out
-    assert "(2 seeds)" in out
-    assert len((tmp_path / "out" / "runs.jsonl").read_text().splitlines()) == 4
+    assert "emais        digits perceptron sgd lr=0.01 weight_decay=0.0001 T=20 batch_size=32: test error" in out
+    assert out.count("(2 seeds)") == 4  # two methods, two weight decays
+    assert len((tmp_path / "out" / "runs.jsonl").read_text().splitlines()) == 8
     assert main(["reproduce", "--list"]) == 0
     assert "tab:res_fmnist" in capsys.readouterr().out
     assert main(["reproduce", "tab:res_fmnist"]) == 2
@@ -89,6 +92,57 @@ def test_train_reproduce_and_report(tmp_path, monkeypatch, capsys):
     assert "did you mean 'tab:res_fmnist'" in capsys.readouterr().err
     assert main(["report"]) == 2
     assert "there are no results in results" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("method=emais-auto shrinks=0.1:x", "shrinks must be .* got 'x'"),
+        ("method=emais warmup_epochs=abc", "warmup_epochs must be .* got 'abc'"),
+        ("method=emais smoothing=abc", "smoothing must be .* got 'abc'"),
+        ("method=emais unbiased=abc", "unbiased must be True or False, got 'abc'"),
+        ("method=emais kappa=1,abc", "kappa must be .* got 'abc'"),
+        ("method=emais --device tpu", "device must be cpu or cuda, got 'tpu'"),
+        ("method=emais --results .", "Is a directory"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_trained(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    argv = ["train", "data=digits", "model=perceptron", "num_steps=5", "batch_size=8", *words.split()]
+    assert main(argv) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "out" / "runs.jsonl").exists()
+
+
+def test_a_network_that_does_not_take_the_images(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "data=digits", "model=lenet5", "method=emais", "num_steps=5"]) == 2
+    assert "lenet5 does not take images of (1, 8, 8) such as those of digits" in capsys.readouterr().err
+
+
+def test_a_missing_data_set_keeps_nobody_from_the_others(tmp_path, monkeypatch, capsys):
+    """And all data sets share one budget."""
+    asked = []
+
+    def run_all(configs, path, *, budget, **_):
+        asked.append((path.name, budget))
+        if path.name == "fmnist.jsonl":
+            raise emais.EmaisError("no such data")
+        time.sleep(0.01)
+        return []
+
+    monkeypatch.setattr("emais.experiments.reproduce.run_all", run_all)
+    argv = ["reproduce", "fig:score_and_trvars", "--results", str(tmp_path), "--budget", "3"]
+    assert main(argv) == 2
+    assert "no such data" in capsys.readouterr().err
+    assert sorted(name for name, _ in asked) == ["cifar10.jsonl", "fmnist.jsonl"]
+    assert all(0 < budget <= 3 for _, budget in asked)
+    assert asked[1][1] < asked[0][1]
+
+
+def test_labels_of_both_kinds_are_known(tmp_path, capsys):
+    assert main(["reproduce", "fig:full_logit_gradd", "--results", str(tmp_path)]) == 2
+    assert "did you mean 'fig:full_logit_grad" in capsys.readouterr().err
 
 
 def test_report_of_the_committed_results(tmp_path, capsys):

@@ -6,7 +6,7 @@ import multiprocessing
 import pytest
 
 from emais import EmaisError
-from emais.experiments.catalogue import ITEMS, find
+from emais.experiments.catalogue import ITEMS
 from emais.experiments.config import Config, parse
 from emais.experiments.results import Results, config_of
 
@@ -43,9 +43,13 @@ def test_settings_of_a_method_are_options():
         (f"{SHORT} num_steps=1.5", "num_steps must be .* got 1.5"),
         (f"{SHORT} lr=fast", "lr must be a number, got 'fast'"),
         (f"{SHORT} lr=-1", "lr must be .* got -1"),
-        (f"{SHORT} momentum=1.0", "momentum must be at least 0 and below 1, got 1.0"),
-        (f"{SHORT} weight_decay=-1", "weight_decay must be at least 0, got -1"),
-        (f"{SHORT} refresh_every=-3", "refresh_every must be at least 0, got -3"),
+        (f"{SHORT} momentum=1.0", "momentum must be a number of at least 0 and below 1, got 1.0"),
+        (f"{SHORT} weight_decay=-1", "weight_decay must be a number of at least 0, got -1"),
+        (f"{SHORT} refresh_every=-3", "refresh_every must be a number of at least 0, got -3"),
+        (f"{SHORT} refresh_every=7.5", "refresh_every must be a whole number, got 7.5"),
+        (f"{SHORT} seed=true", "seed must be a number of at least 0, got True"),
+        (f"{SHORT} seed=4-2", "seed=4-2 names no seed"),
+        ("data=cifar10 model=resnet18 method=sgd-uni follow=emais", "lenet5 and perceptron can follow another run"),
         (f"{SHORT} lr=0.1 lr=0.2", "lr is given twice.*lr=a,b"),
         (f"{SHORT} resident=1", "unknown setting of emais 'resident'"),
         (f"{SHORT} seed", "key=value pairs, got 'seed'"),
@@ -75,19 +79,19 @@ def test_settings_of_several_numbers(tmp_path):
 
 
 def test_the_catalogue():
-    assert len(find("tab:res_fmnist").configs()) == 9 * 3 * 5
-    assert len(find("tab:res_cinic10").configs()) == 9 * 2 * 2 * 5
-    assert len(find("tab:adam").configs(seeds=2)) == 5 * 3 * 2
+    assert len(ITEMS["tab:res_fmnist"].configs()) == 9 * 3 * 5
+    assert len(ITEMS["tab:res_cinic10"].configs()) == 9 * 2 * 2 * 5
+    assert len(ITEMS["tab:adam"].configs(seeds=2)) == 5 * 3 * 2
     assert all(item.configs(1) for item in ITEMS.values())
     for label in ("fig:is_scores", "fig:additional_state_updates", "fig:score_and_trvars", "emais_auto"):
-        assert {config.data for config in find(label).configs(1)} == {"fmnist", "cifar10"}
-    taus = {c.options["tau"] for c in find("fig:is_scores").configs(1) if c.data == "cifar10" and c.options}
+        assert {config.data for config in ITEMS[label].configs(1)} == {"fmnist", "cifar10"}
+    taus = {c.options["tau"] for c in ITEMS["fig:is_scores"].configs(1) if c.data == "cifar10" and c.options}
     assert taus == {tau // 4 for tau in (5000, 10000, 30000, 70000)}  # the paper's, for a quarter of its steps
-    rates = {(c.method, c.lr) for c in find("tuned_lr_cifar10").configs(1)}
+    rates = {(c.method, c.lr) for c in ITEMS["tuned_lr_cifar10"].configs(1)}
     assert rates == {(m, lr) for m in ("sgd-scan", "rais", "emais", "emais-auto") for lr in (0.03, 0.1, 0.3)}
     assert [label for label, item in ITEMS.items() if item.beyond][:3] == ["emais_auto", "rais_rules", "momentum"]
-    with pytest.raises(EmaisError, match="did you mean 'tab:res_fmnist'"):
-        find("tab:res_fmist")
+    with pytest.raises(EmaisError, match=r"seeds must be .* got 0"):
+        ITEMS["tab:adam"].configs(seeds=0)
 
 
 def record(seed, **more):

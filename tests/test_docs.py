@@ -3,6 +3,7 @@
 import copy
 import doctest
 import importlib
+import json
 import math
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ import emais
 DOCS = Path(__file__).parent.parent / "docs"
 OWN = DOCS / "your_own_method.md"
 AUTO = DOCS / "auto.md"
+README = DOCS.parent / "README.md"
 CARDS = {path.stem: path for path in sorted((DOCS / "methods").glob("*.md")) if path.stem != "README"}
 SECTIONS = ["Idea", "Formula", "Use", "Cost", "When it helps", "When it hurts", "What the original", "Reference"]
 M = 60_000  # of the figures for memory
@@ -246,7 +248,7 @@ def test_what_the_page_on_auto_says_holds(make_auto):
     found = make_auto.variants()
 
     def of(*place):
-        own = {v.name: v for v in found if v.place[:3] == place}
+        own = {v.name: v for v in found if v.place == make_auto.Place(*place)}
         return own, own["**emais-auto, default**"]
 
     def noises(own, default):  # of the difference in error
@@ -256,18 +258,71 @@ def test_what_the_page_on_auto_says_holds(make_auto):
     def score(own, share):
         return make_auto.mean_sd([make_auto.tail(r, "score", share) for r in own.runs.values()])[0]
 
-    own, default = of("Fashion-MNIST", 6250, 1e-3)
+    own, default = of("Fashion-MNIST", 6250, 1e-3, 0.01, "sgd", "lenet5", 128)
     same = [v for v in own.values() if v.options and not v.fixed]
     assert len(same) >= 5
     assert all(abs(noises(v, default)) < 2.8 for v in [*same, own["fixed: c = 0.1, λ = 0.1"]])
     assert min(noises(own[n], default) for n in ("Linear-τ (emais)", "fixed: c = 1, λ = 0.1")) > 2.8
-    own, default = of("Fashion-MNIST", 12500, 1e-3)
+    own, default = of("Fashion-MNIST", 12500, 1e-3, 0.01, "sgd", "lenet5", 128)
     assert all(abs(noises(own[n], default)) < 2.8 for n in ("Linear-τ (emais)", "fixed: c = 0.3, λ = 0.1"))
     assert score(own["fixed: c = 0.3, λ = 0.1"], 0.2) > 2 * score(default, 0.2)
-    own, default = of("CIFAR-10", 17500, 1e-4)
+    own, default = of("CIFAR-10", 17500, 1e-4, 0.1, "sgd", "resnet18", 128)
     forgetting, linear = own["fixed: c = 0.1, λ = 0.3"], own["Linear-τ (emais)"]
     assert score(default, 0.5) < score(linear, 0.5) < score(forgetting, 0.5)
     assert not any(noises(v, default) > 2.8 for v in own.values() if v.fixed)  # one seed has no noise to compare with
+
+
+def auto_record(**changes):
+    """A made-up run of emais-auto with a test error of 9, unless something else is said."""
+    run = {"data_title": "Fashion-MNIST", "num_steps": 10, "weight_decay": 1e-3, "lr": 0.01, "optimizer": "sgd"}
+    run |= {"model": "lenet5", "batch_size": 128, "method": "emais-auto", "seed": 0, "options": {}, "rule": None}
+    return run | {"refresh_every": 0, "test_error": 9.0} | changes
+
+
+SPECIAL = [
+    {"options": {"smoothing": 0.5}},
+    {"options": {"unbiased": True}},
+    {"options": {"max_scale": 2}},
+    {"options": {"warmup_epochs": 1, "factors": 0.1, "shrinks": [0.1]}},
+    {"options": {"no_longer_there": 1}},
+    {"batch_size": 64},
+    {"model": "perceptron"},
+    {"momentum": 0.5},
+]
+
+
+@pytest.fixture
+def files(make_auto, monkeypatch, tmp_path):
+    """Writes records to a result file and gives the variants that are found there."""
+    monkeypatch.setattr(make_auto, "ROOT", tmp_path)
+    (tmp_path / "results").mkdir()
+
+    def write(*records):
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (tmp_path / "results" / "fmnist.jsonl").write_text(lines)
+        return make_auto.variants()
+
+    return write
+
+
+@pytest.mark.parametrize("special", SPECIAL, ids=str)
+def test_a_special_run_of_auto_does_not_stand_for_the_default(files, special):
+    """Whatever sets it apart, also a setting that the method's class inherits."""
+    tried = auto_record(options={"window": 50})
+    found = files(auto_record(), tried, auto_record(test_error=50.0, **special))
+    own = [v for v in found if v.is_default]
+    assert [[r["test_error"] for r in v.runs.values()] for v in own] == [[9.0]]
+    assert len({v.name for v in found if v.options}) == (2 if "options" in special else 1)
+
+
+def test_settings_that_are_given_as_the_default_are_the_default(make_auto, files):
+    given = {"smoothing": 0, "unbiased": False, "factors": [1, 0.3, 0.1, 0.03], "kappa": 1}
+    found = files(
+        auto_record(options=given), auto_record(seed=1), auto_record(options={"window": 50, "smoothing": 0.5})
+    )
+    assert [list(v.runs) for v in found if v.is_default] == [[0, 1]]
+    assert [v.name for v in found if v.options] == ["window = 50; smoothing = 0.5"]
+    assert make_auto.defaults(emais.METHODS["emais-auto"]).keys() == set(emais.METHODS["emais-auto"].settings())
 
 
 def test_the_figure_of_the_page_on_auto_is_that_of_the_result_files(make_figures):
@@ -281,3 +336,38 @@ def test_the_figure_of_the_page_on_auto_is_that_of_the_result_files(make_figures
     assert curves(make_figures.pictures()["auto.svg"]) == curves(drawn)
     assert "EMAIS-auto (5 seeds)" in drawn
     assert f"]({Path('img') / 'auto.svg'})" in AUTO.read_text()
+
+
+# ---- the numbers in README.md and results.md
+
+
+def test_the_readme_has_the_numbers_of_the_tables():
+    """The first table of tab:res_fmnist, row by row, bold as there."""
+    section = (DOCS / "tables.md").read_text().partition("## tab:res_fmnist")[2].partition("\n## ")[0]
+    made = dict(re.findall(r"^\| 1e-3 \| (\d+) \| ((?:[^|\n]+ \| ){8}[^|\n]+) \|$", section, re.M))
+    row = r"^\| (\d+) \| ((?:[^|\n]+ \| ){8}[^|\n]+) \|$"
+    told = dict(re.findall(row, README.read_text().partition("## Results so far")[2].partition("\n## ")[0], re.M))
+    assert len(made) == 3
+    assert {steps: re.sub(r" \([\d.]+\)", "", cells) for steps, cells in told.items()} == made
+
+
+def ratios(file, case):
+    """The ratio of each method, as the benchmark wrote it down."""
+    lines = (DOCS.parent / "benchmarks" / "results" / file).read_text().splitlines()
+    return {t["method"]: t["ratio"] for t in map(json.loads, lines) if t["case"] == case}
+
+
+@pytest.mark.parametrize("end", ["", ", by sample"])
+def test_the_step_times_in_words_are_the_measured_ones(end):
+    """results.md has the ratios for 0 and 2 workers, the README a row for each."""
+    text = " ".join((DOCS / "results.md").read_text().split())
+    part = text.partition("sample by sample: ")[2] if end else text.partition("pays for the bookkeeping: ")[2]
+    none, two = (ratios("step_cpu.jsonl", f"LeNet5 cpu, {workers} workers{end}") for workers in (0, 2))
+    for method, name in (("emais", "EMAIS"), ("emais-auto", "EMAIS-auto"), ("rais", "RAIS")):
+        told = re.search(rf"{name} ([\d.]+\d) and ([\d.]+\d)", part.split(". The report")[0]).groups()
+        assert list(map(float, told)) == pytest.approx([none[method], two[method]], abs=5.1e-4)
+    for workers, own in ((0, none), (2, two)):
+        kind = "the same sample by sample" if end else "LeNet5, 2 CPU cores, TensorDataset"
+        cells = re.search(rf"^\| {kind}, {workers} workers \|(.*)\|$", README.read_text(), re.M)[1].split("|")
+        told = [float(cell.split()[0]) for cell in cells]
+        assert told == pytest.approx([own[m] for m in ("emais", "emais-auto", "rais", "sgd again")], abs=5.1e-4)

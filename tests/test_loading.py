@@ -7,6 +7,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import emais
 from emais import EmaisError
+from emais.loading import is_plain
 
 
 class Squares(Dataset):
@@ -77,6 +78,20 @@ def test_tensors_come_as_torch_would_collate_them(workers, kind):
         for ours, theirs in zip(batch, expected, strict=True):
             assert ours.dtype == theirs.dtype
             assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("x", "plain"),
+    [
+        (torch.ones(3), True),
+        (torch.ones(3, requires_grad=True), False),
+        (torch.nn.Parameter(torch.ones(3)), False),
+        (torch.ones(3).to_sparse(), False),
+        ([1, 2], False),
+    ],
+)
+def test_only_plain_tensors_are_taken_whole(x, plain):
+    assert is_plain(x) is plain
 
 
 def test_tensors_through_a_collate_function_of_one_s_own():
@@ -184,7 +199,7 @@ def test_options_that_are_the_engines(name):
 
 
 def test_unknown_option():
-    with pytest.raises(EmaisError, match=r"loader\(\) takes no 'num_worker': did you mean 'num_workers'"):
+    with pytest.raises(EmaisError, match=r"loader\(\) takes no 'num_worker': .*did you mean 'num_workers'"):
         emais.EMAIS(60, 8).loader(Squares(), num_worker=2)
 
 

@@ -67,8 +67,9 @@ SMALL = [
     *runs(fmnist("emais"), 10.0, 10.5, 9.5),  # 10 ± 0.5
     *runs(fmnist("confidence"), 10.3),
 ]
+PLACE = {"hardware": {"gpu": "a GPU"}}
 TIMINGS = [
-    {"case": "ResNet18 gpu", "method": m, "ms": 2.0 * r, "ratio": r, "hardware": {"gpu": "a GPU"}}
+    {"case": "ResNet18 gpu", "method": m, "ms": 2.0 * r, "ratio": r, **PLACE}
     for m, r in (("sgd", 1.0), ("sgd again", 1.01), ("rais", 1.25), ("emais", 1.5))
 ]
 
@@ -284,6 +285,30 @@ def test_cost(tmp_path: Path) -> None:
     assert case is not None
     assert (case.name, case.place, len(case.methods)) == ("ResNet18 alone, compiled", "a GPU", 4)
     assert best_case(TIMINGS, "lenet5") is None
+    assert best_case(TIMINGS[2:], "resnet18") is None  # no SGD to take milliseconds from
+
+
+NOISY = [  # SGD is not quite 1 over the mean of two plain loops; the others' milliseconds are from other processes
+    {"case": "ResNet18 gpu", "method": m, "ms": ms, "ratio": r, "ratio_low": 0.97, "ratio_high": 1.52, **PLACE}
+    for m, ms, r in (("sgd", 2.0, 0.984), ("sgd again", 2.2, 1.016), ("rais", 2.6, 1.25), ("emais", 1.9, 1.5))
+]
+
+
+def test_times_are_those_of_the_ratios() -> None:
+    """In the table, on hover and in seconds: SGD's milliseconds times the ratio, and SGD is 1.00 of itself."""
+    (row, _), case = cost_table(NOISY).rows, best_case(NOISY, "resnet18")
+    by_name = dict(zip(paper.NAMES, row[1:], strict=True))
+    assert (by_name["sgd-scan"].text, by_name["sgd-scan"].sort) == ("1.00 (2.00)", 1.0)
+    assert by_name["sgd-scan"].hover.startswith("2.00 ms a step, ratio 1.0000; 0.970 to 1.520 over the mean of two")
+    assert (by_name["emais"].text, by_name["emais"].sort) == ("1.50", 1.5)
+    assert by_name["emais"].hover == "3.00 ms a step, ratio 1.5000 (0.970 to 1.520)"
+    assert case is not None
+    assert [case.ms(method) for method in ("sgd-scan", "rais", "emais")] == [2.0, 2.5, 3.0]
+    cifar = Config("cifar10", "resnet18", "sgd-scan", lr=0.1, weight_decay=5e-4, num_steps=17500)
+    own = [one for m in ("sgd-scan", "rais", "emais") for one in runs(replace(cifar, method=m), 6.0, 6.5)]
+    figure = next(f for f in figures(own, NOISY) if f.label.endswith("time"))
+    assert [series.x[-1] for series in figure.charts[0].series] == [35.0, 43.75, 52.5]  # 17500 steps of 2, 2.5 and 3 ms
+    assert "SGD-Scan's, 2.00 ms, times the ratio" in figure.note
 
 
 @pytest.mark.parametrize("label", ITEMS)

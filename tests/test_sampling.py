@@ -8,7 +8,8 @@ from scipy import stats
 from emais import EmaisError
 from emais import functional as F
 from emais.rng import Uniforms
-from emais.sampling import WEIGHT_MAX, WEIGHT_MIN, ExactSampler, Scan
+from emais.sampling import WEIGHT_MAX, WEIGHT_MIN, ExactSampler
+from emais.scan import Scan
 
 BOTH = pytest.mark.parametrize("resident", [False, True])
 

@@ -8,6 +8,7 @@ from torch import nn
 
 import emais
 from emais import EmaisError
+from emais.experiments import runner
 from emais.experiments.config import parse
 from emais.experiments.datasets import Data
 from emais.experiments.following import Following, recorded_sizes
@@ -126,6 +127,22 @@ def test_groups_are_of_runs_that_fit_together():
     assert [g[0].num_steps for g in groups(runs, {"perceptron": 100})] == [10, 20]
     with pytest.raises(EmaisError, match="must share data"):
         SideBySide(runs, made_up(), small)
+
+
+def test_the_runner_leaves_what_another_process_has_done_meanwhile(tmp_path, monkeypatch):
+    path, trained = tmp_path / "runs.jsonl", []
+    runs = parse("data=digits model=perceptron method=sgd-scan batch_size=32 num_steps=5 seed=0-2")
+    real = runner.run_group
+
+    def run_group(group, *args):
+        trained.extend(config.seed for config in group)
+        if group[0].seed == 0:  # the other process does seed 1 meanwhile
+            Results(path).append({**runs[1].__dict__, "test_error": 3.0})
+        return real(group, *args)
+
+    monkeypatch.setattr(runner, "run_group", run_group)
+    assert run_all(runs, path) == []
+    assert trained == [0, 2]
 
 
 def test_the_runner_does_only_what_is_missing(tmp_path):

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import emais
+from emais.experiments.batchnorm import fresh_statistics
 from emais.experiments.config import Config
 from emais.experiments.datasets import Data
 from emais.experiments.metrics import average_precision, error_percent, map_percent
@@ -168,6 +169,26 @@ def test_recalibration_looks_at_the_data_evenly_and_leaves_no_trace(several, mon
         assert torch.equal(b, before[name]), name
     assert trainer.evaluate() == metric
     assert 0 <= result["recalibrated"] <= 100
+
+
+def test_more_samples_a_step_than_there_are():
+    trainer = Single(config(num_steps=2, batch_size=80, options={}), made_up(), model=network)
+    trainer.train(points=1)
+    [(_, result)] = trainer.finish()
+    assert 0 <= result["recalibrated"] <= 100
+
+
+def test_statistics_come_back_also_after_an_error():
+    net = nn.BatchNorm2d(1).eval()
+
+    def forward(k):
+        net(torch.full((2, 1, 1, 1), 3.0))
+        if k:
+            raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"), fresh_statistics(net, forward):
+        pass
+    assert (float(net.running_mean), net.momentum, net.training) == (0.0, 0.1, False)
 
 
 def test_a_seed_is_a_run():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .columns import first_places
-from .errors import EmaisError, positive_float, positive_int
+from .errors import EmaisError, number_from_0, positive_float, positive_int
 from .sampling import WEIGHT_MIN
 from .scores import NORM_MAX
 
@@ -48,9 +48,9 @@ class CandidateScores:
         self.factors = tuple(positive_float("factors", c) for c in factors)
         if not self.factors:
             raise EmaisError("factors must name at least one time constant")
-        if not shrinks or min(shrinks) < 0:
-            raise EmaisError(f"shrinks must be numbers of at least 0, got {shrinks!r}")
-        self.shrinks = tuple(map(float, shrinks))
+        self.shrinks = tuple(number_from_0("shrinks", shrink) for shrink in shrinks)
+        if not self.shrinks:
+            raise EmaisError("shrinks must name at least one number, e.g. 0.1")
         self.candidates = [(c, shrink) for c in self.factors for shrink in self.shrinks]
         if not positive_float("window", window) >= 1:
             raise EmaisError(f"window must be at least 1 minibatch, got {window!r}")

@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         args.run(args)
-    except EmaisError as error:
+    except (EmaisError, OSError) as error:
         print(f"emais: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .errors import EmaisError, UnknownOption, check_index, positive_float, positive_int
+from .errors import EmaisError, UnknownOption, check_index, number_from_0, positive_float, positive_int
 from .functional import MAX_SCALE
 from .gradients import raw_logit_gradients
 from .loading import Draw, Loader, Score, Ticket
@@ -62,8 +62,9 @@ class Engine:
         self.num_steps = None if num_steps is None else positive_int("num_steps", num_steps)
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise EmaisError(f"seed must be a whole number from 0 to 2^63 - 1, got {seed!r}")
-        if not 0 <= smoothing < 1:
-            raise EmaisError(f"smoothing must be at least 0 and below 1, got {smoothing!r}")
+        if not isinstance(unbiased, bool):
+            raise EmaisError(f"unbiased must be True or False, got {unbiased!r}")
+        smoothing = number_from_0("smoothing", smoothing, below=1)
         self.seed, self.device = seed, torch.empty(0, device=device).device
         self._resident = self.device.type != "cpu" if resident is None else resident
         max_scale = positive_float("max_scale", max_scale)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from numbers import Real
 from operator import index
 from typing import SupportsIndex
 
@@ -20,9 +21,17 @@ class UnknownOption(EmaisError, TypeError):
 
     def __init__(self, where: str, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        super().__init__(f"{where} takes no {name!r}: {hint}it takes {', '.join(known)}")
+        super().__init__(f"{where} takes no {name!r}: it takes {', '.join(known)}{nearest(name, known)}")
+
+
+def nearest(value: object, known: Iterable[str]) -> str:
+    """The end of a message about a word that nobody knows: the one that was probably meant, if there is one.
+
+    >>> nearest("emias", ["emais", "rais"])
+    "; did you mean 'emais'?"
+    """
+    close = difflib.get_close_matches(str(value), list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def positive_int(name: str, value: object) -> int:
@@ -42,8 +51,20 @@ def positive_float(name: str, value: object) -> float:
     >>> positive_float("kappa", 1)
     1.0
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise EmaisError(f"{name} must be a finite number above 0, got {value!r}")
+    return float(value)
+
+
+def number_from_0(name: str, value: object, below: float = math.inf) -> float:
+    """Return `value` as a float of at least 0 and below a bound, or say what was given.
+
+    >>> number_from_0("smoothing", 0.9, below=1)
+    0.9
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < below:
+        limit = "" if below == math.inf else f" and below {below:g}"
+        raise EmaisError(f"{name} must be a number of at least 0{limit}, got {value!r}")
     return float(value)
 
 

@@ -57,7 +57,8 @@ class _Minibatches(Dataset[Any]):
         self.dataset, self._collate = dataset, collate_fn
         self._fetch_many = getattr(dataset, "__getitems__", None)
         # what torch would put together from single samples, in a fraction of the time
-        self._whole = type(dataset) is TensorDataset and collate_fn is default_collate
+        tensors = dataset.tensors if type(dataset) is TensorDataset and collate_fn is default_collate else [None]
+        self._whole = all(map(is_plain, tensors))
 
     def __getitems__(self, tagged: Tagged) -> tuple[Any, int]:
         step, indices = tagged
@@ -70,6 +71,11 @@ class _Minibatches(Dataset[Any]):
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+
+def is_plain(x: Any) -> bool:
+    """Whether rows of x are stacked as anyone would: a dense tensor of no special kind, without a gradient."""
+    return type(x) is Tensor and x.layout == torch.strided and not x.is_nested and not x.requires_grad
 
 
 def _as_it_is(minibatch: Any) -> Any:

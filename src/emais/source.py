@@ -11,7 +11,8 @@ from torch import Tensor
 
 from .errors import EmaisError
 from .rng import Uniforms
-from .sampling import ExactSampler, Scan
+from .sampling import ExactSampler
+from .scan import Scan
 
 
 class Source(Protocol):

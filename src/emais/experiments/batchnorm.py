@@ -27,16 +27,17 @@ def fresh_statistics(net: nn.Module, forward: Callable[[int], object], count: in
     layers = [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
     kept = [(layer.momentum, {k: b.clone() for k, b in layer.named_buffers()}) for layer in layers]
     training = net.training
-    net.train()
-    with torch.no_grad():
-        for k in range(count):
-            for layer in layers:
-                layer.momentum = 1 / (k + 1)  # an average of all so far
-            forward(k)
-    net.train(training)
     try:
+        net.train()
+        with torch.no_grad():
+            for k in range(count):
+                for layer in layers:
+                    layer.momentum = 1 / (k + 1)  # an average of all so far
+                forward(k)
+        net.train(training)
         yield
     finally:
+        net.train(training)
         for layer, (momentum, buffers) in zip(layers, kept, strict=True):
             layer.momentum = momentum
             for name, before in buffers.items():

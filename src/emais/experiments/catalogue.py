@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import positive_int
 from .config import Config, choose, parse
 
 ALL = "sgd-scan,sgd-uni,rais,presampling,confidence,confvar,self-paced,emais,emais-auto"  # the last is not the paper's
@@ -36,6 +37,7 @@ class Item:
 
     def configs(self, seeds: int = 5) -> list[Config]:
         """All runs, for seeds 0 to seeds - 1."""
+        positive_int("seeds", seeds)
         found = [config for text in self.texts for config in parse(f"{text} seed=0-{seeds - 1}")]
         return list({config.key(): config for config in found}.values())
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
-import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from ..errors import EmaisError, positive_float, positive_int
+from ..errors import EmaisError, nearest, number_from_0, positive_float, positive_int
 from ..lr import RULES
 from ..methods import METHODS
 from .datasets import NAMES
 
-MODELS = ("lenet5", "resnet18", "resnet50", "perceptron")
+SMALL = ("lenet5", "perceptron")  # many of these train side by side in one forward pass
+MODELS = (*SMALL, "resnet18", "resnet50")
 OPTIMIZERS = ("sgd", "adam")
 NUMBERS = ("lr", "weight_decay", "num_steps", "seed", "batch_size", "momentum", "refresh_every")
 
@@ -54,12 +53,15 @@ class Config:
         for name in ("num_steps", "batch_size"):
             positive_int(name, getattr(self, name))
         positive_float("lr", self.lr)
-        for name, high in (("weight_decay", math.inf), ("momentum", 1.0), ("refresh_every", math.inf)):
-            if not 0 <= getattr(self, name) < high:
-                limit = "" if high == math.inf else f" and below {high:g}"
-                raise EmaisError(f"{name} must be at least 0{limit}, got {getattr(self, name)!r}")
+        number_from_0("weight_decay", self.weight_decay)
+        number_from_0("momentum", self.momentum, below=1)
+        for name in ("seed", "refresh_every"):
+            if number_from_0(name, getattr(self, name)) % 1:
+                raise EmaisError(f"{name} must be a whole number, got {getattr(self, name)!r}")
         if self.follow and (self.follow, self.method) != ("emais", "sgd-uni"):
             raise EmaisError(f"only sgd-uni can follow, and only emais: got {self.method} following {self.follow!r}")
+        if self.follow and self.model not in SMALL:
+            raise EmaisError(f"only {' and '.join(SMALL)} can follow another run, got {self.model}")
         allowed = set(METHODS[self.method].settings()) - {
             "num_samples",
             "batch_size",
@@ -90,9 +92,7 @@ def choose(what: str, value: object, known: Iterable[str]) -> None:
     known = sorted(set(known))
     if value in known:
         return
-    close = difflib.get_close_matches(str(value), known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise EmaisError(f"unknown {what} {value!r}: there are {', '.join(known)}{hint}")
+    raise EmaisError(f"unknown {what} {value!r}: there are {', '.join(known)}{nearest(value, known)}")
 
 
 def parse(text: str) -> list[Config]:
@@ -132,6 +132,8 @@ def spread(name: str, value: str) -> list[str]:
     for part in value.split(","):
         low, dash, high = part.partition("-")
         if name == "seed" and dash and low.isdigit() and high.isdigit():
+            if int(low) > int(high):
+                raise EmaisError(f"seed={part} names no seed: write the lower one first, e.g. seed=0-4")
             found += [str(k) for k in range(int(low), int(high) + 1)]
         else:
             found.append(part)

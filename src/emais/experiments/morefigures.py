@@ -30,7 +30,7 @@ SIZES = (
 )
 TIME = (
     "The time of a step is that of the method alone with nothing beside it on the machine, without tests of the model: "
-    "{}, on {}."
+    "{}, on {}. It is SGD-Scan's, {:.2f} ms, times the ratio in tab:per_iter_time."
 )
 
 
@@ -59,7 +59,7 @@ def method_figures(label: str, records: Sequence[Record], timings: Sequence[Reco
     case = best_case(timings, first.config.model) if first.config.optimizer == "sgd" else None  # as it was timed
     if case is not None:
         timed = [over_time(one, row, case, label) for one, row in zip(metrics, rows, strict=True)]
-        note = f"{cut}{TIME.format(case.name, case.place)}{untimed(rows, case)}{star}"
+        note = f"{cut}{TIME.format(case.name, case.place, case.base)}{untimed(rows, case)}{star}"
         found.append(
             Figure(f"{label} over time", f"{kind} over time: the methods that were timed, {data}", timed, note)
         )
@@ -73,7 +73,7 @@ def size_chart(title: str, lines: Sequence[Line], name: str) -> Chart:
 
 def over_time(one: Chart, row: Sequence[Setting], case: Case, label: str) -> Chart:
     """The same chart with seconds on its x axis, for the methods whose step was timed."""
-    timed = [(s, case.methods[s.config.method]["ms"] / 1e3) for s in row if s.config.method in case.methods]
+    timed = [(s, case.ms(s.config.method) / 1e3) for s in row if s.config.method in case.methods]
     drawn = [series(s, s.metric, starred(s.config), cost=cost) for s, cost in timed]
     return replace(one, x_label="seconds", series=drawn, name=key_of(row[0], f"{label}-time"))
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from ..errors import EmaisError
+from ..errors import EmaisError, positive_float
 from . import scatter
-from .catalogue import ITEMS, find
-from .config import Config, parse
+from .catalogue import ITEMS
+from .config import Config, choose, parse
 from .demo import with_spread
 from .logit_study import SNAPSHOTS, write_study
 from .results import Record, Results, config_of
 from .runner import run_all
+from .selection import present, settings_of
 
 
 def train(text: str, path: Path, device: str | None, folder: Path | None, budget: float | None) -> None:
@@ -42,22 +44,31 @@ def reproduce(
             "there is no folder results here, so everything would be run from the start: go to a clone of the "
             "repository, which has results, or say where they shall go with --results DIR"
         )
+    choose("table or figure", label, [*ITEMS, *scatter.TITLES])
     if label in scatter.TITLES:
         study = folder / "full_logit.jsonl"
         if not study.exists():
             write_study(study, SNAPSHOTS, 0, device or default_device(), data)
         print(f"{scatter.TITLES[label]}: {study}; `emais report` draws it.")
         return
-    configs = find(label).configs(seeds)
+    configs = ITEMS[label].configs(seeds)
     missing: list[Config] = []
+    failed: EmaisError | None = None
+    end = None if budget is None else time.monotonic() + 60 * positive_float("budget", budget)
     try:
-        for name in sorted({config.data for config in configs}):
+        for name in sorted({config.data for config in configs}, reverse=True):  # the quick ones first
             own = [config for config in configs if config.data == name]
             path = folder / f"{name}.jsonl"
-            missing += run_all(own, path, device=device or default_device(), folder=data, budget=budget)
+            left = None if end is None else max(1e-9, (end - time.monotonic()) / 60)
+            try:
+                missing += run_all(own, path, device=device or default_device(), folder=data, budget=left)
+            except EmaisError as error:  # a data set that is not there keeps nobody from the others
+                failed = failed or error
     finally:  # also after Ctrl-C: what is there is shown
         print(markdown(label, read_all(folder)))
     say_missing(missing)
+    if failed is not None:
+        raise failed
 
 
 def report(folder: Path, out: Path) -> None:
@@ -101,16 +112,24 @@ def say_missing(missing: list[Config]) -> None:
 def summary(configs: list[Config], records: list[Record]) -> str:
     """One line for each setting: its metric over the seeds that are there."""
     wanted = {config.key() for config in configs}
-    found: dict[str, list[Any]] = {}
-    for record in records:
-        config = config_of(record)
-        if config.key() in wanted:
-            name = f"{config.method:<12} {config.data} {config.optimizer} lr={config.lr:g} T={config.num_steps}"
-            extra = "".join(f" {k}={v}" for k, v in config.options.items())
-            found.setdefault(name + extra, []).append(record)
     lines = []
-    for name, own in found.items():
-        metric = "map" if "map" in own[0] else "test_error"
-        words = "mAP" if metric == "map" else "test error"
-        lines.append(f"{name}: {words} {with_spread([r[metric] for r in own], 2)} % ({len(own)} seeds)")
+    for setting in present(settings_of(configs, [r for r in records if config_of(r).key() in wanted])):
+        words = "mAP" if setting.metric == "map" else "test error"
+        count = len(setting.values)
+        seeds = f"{count} seed{'s' if count > 1 else ''}"
+        lines.append(f"{in_words(setting.config)}: {words} {with_spread(list(setting.values), 2)} % ({seeds})")
     return "\n".join(lines)
+
+
+def in_words(config: Config) -> str:
+    """A setting without its seed, as one would type it: what is always of interest, and what is not the default.
+
+    >>> in_words(Config("digits", "perceptron", "emais-auto", momentum=0.5, options={"factors": (1, 0.3)}))
+    'emais-auto   digits perceptron sgd lr=0.01 weight_decay=0.001 T=6250 momentum=0.5 factors=1:0.3'
+    """
+    always = f"lr={config.lr:g} weight_decay={config.weight_decay:g} T={config.num_steps}"
+    rare = ("batch_size", "momentum", "rule", "refresh_every", "follow")
+    values = {f.name: (getattr(config, f.name), f.default) for f in fields(Config) if f.name in rare}
+    shown = {name: value for name, (value, default) in values.items() if value != default} | config.options
+    more = [f"{k}={':'.join(map(str, v)) if isinstance(v, tuple) else v}" for k, v in shown.items()]
+    return " ".join([f"{config.method:<12} {config.data} {config.model} {config.optimizer} {always}", *more])

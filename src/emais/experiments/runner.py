@@ -46,15 +46,21 @@ def run_all(
     missing = results.missing(list({config.key(): config for config in configs}.values()))
     check_device(device)
     data = {name: load(name, folder) for name in {c.data for c in missing}}  # before training: they may be missing
+    for config in missing:
+        check_run(config, data[config.data])
     together = list(groups(missing, AT_ONCE if torch.device(device).type == "cuda" else {}))
     for group in together:
         check_memory(group, device)
     end = math.inf if budget is None else time.monotonic() + 60 * positive_float("budget", budget)
     steps = sum(config.num_steps for config in missing)
     with Progress(total_steps=steps, total_runs=len(missing)) as progress:
-        for group in together:
+        for planned in together:
             if time.monotonic() > end:
                 break
+            group = results.missing(planned)  # another process may have been quicker
+            progress.advance(sum(c.num_steps for c in planned) - sum(c.num_steps for c in group))
+            if not group:
+                continue
             progress.begin_run(label(group))
             for record in run_group(group, data[group[0].data], device, progress.advance, results):
                 results.append(record)
@@ -62,8 +68,21 @@ def run_all(
     return results.missing(missing)
 
 
+def check_run(config: Config, data: Data) -> None:
+    """Say before training that a method does not take its settings, or a network not the images."""
+    emais.create(config.method, len(data.x_train), batch_size=config.batch_size, **config.options)
+    if config.model in SMALL:
+        try:
+            SMALL[config.model]()(data.scaled(data.x_train[:1]))
+        except RuntimeError:
+            shape = tuple(data.x_train.shape[1:])
+            raise EmaisError(f"{config.model} does not take images of {shape} such as those of {config.data}") from None
+
+
 def check_device(device: torch.device | str) -> None:
     """Say before anything else that there is no such device."""
+    if str(device).partition(":")[0] not in ("cpu", "cuda"):
+        raise EmaisError(f"device must be cpu or cuda, got {str(device)!r}")
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         raise EmaisError("there is no CUDA device here: run with --device cpu")
 

@@ -54,7 +54,8 @@ class Single:
         self.num_steps, self.batch_size = config.num_steps, config.batch_size
         self.objective = MANY_LABELS if data.multi_label else ONE_LABEL
         cuda = self.device.type == "cuda"
-        self.captured, self.half = captured and cuda, cuda  # half: bf16 where autocast sees fit
+        self.captured = captured and cuda and self.num_steps > EAGER
+        self.half = cuda  # bf16 where autocast sees fit
         self.pictures, self.tests = self._pictures()
         self.labels = data.y_train.to(self.device)
         self.net = prepared(initialised(model or self._model, config.seed), self.device)
@@ -238,7 +239,8 @@ class Single:
     def _look_evenly(self, k: int) -> None:
         """Forward pass of the k-th of some minibatches taken evenly from the training set, cropped as in training."""
         order = torch.randperm(len(self.pictures), generator=torch.Generator().manual_seed(self.config.seed))
-        index = order.roll(-k * self.batch_size)[: self.batch_size].to(self.device)
+        places = torch.arange(k * self.batch_size, (k + 1) * self.batch_size)
+        index = order[places % len(order)].to(self.device)
         u = self._crops(self.num_steps + 1 + k)
         with self._autocast():
             self.net(self.pictures(index, u[0]), *([u[1:]] if len(u) > 1 else []))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from ..engine import Engine
-from ..errors import EmaisError
+from ..errors import EmaisError, nearest
 from .auto import EMAISAuto
 from .confidence import Confidence, ConfVar
 from .ema import EMAIS
@@ -27,7 +26,5 @@ def create(name: str, num_samples: int, **settings: Any) -> Engine:
     'sgd-scan'
     """
     if name not in METHODS:
-        close = difflib.get_close_matches(str(name), METHODS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise EmaisError(f"unknown method {name!r}: the methods are {', '.join(METHODS)}{hint}")
+        raise EmaisError(f"unknown method {name!r}: the methods are {', '.join(METHODS)}{nearest(name, METHODS)}")
     return METHODS[name](num_samples, **settings)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..candidates import CandidateScores
-from ..errors import EmaisError, positive_float, positive_int
+from ..errors import number_from_0, positive_float, positive_int
 from ..transfer import Observation
 from .ema import UNSEEN
 from .weighted import Weighted
@@ -51,15 +52,13 @@ class EMAISAuto(Weighted):
         hysteresis: float = 0.02,
         **options: Any,
     ) -> None:
-        if not 0 <= hysteresis < 1:
-            raise EmaisError(f"hysteresis must be at least 0 and below 1, got {hysteresis!r}")
         self.kappa = positive_float("kappa", kappa)
-        self.period, self.hysteresis = positive_int("period", period), hysteresis
+        self.period, self.hysteresis = positive_int("period", period), number_from_0("hysteresis", hysteresis, below=1)
         super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
         self._scores = CandidateScores(
             num_samples,
-            (factors,) if isinstance(factors, (int, float)) else tuple(factors),
-            (shrinks,) if isinstance(shrinks, (int, float)) else tuple(shrinks),
+            tuple(factors) if isinstance(factors, Iterable) else (factors,),
+            tuple(shrinks) if isinstance(shrinks, Iterable) else (shrinks,),
             window=window,
             unseen=UNSEEN,
             device=self.device,

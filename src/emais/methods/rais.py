@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..columns import Columns
-from ..errors import EmaisError, positive_int
+from ..errors import EmaisError, number_from_0, positive_int
 from ..robust import fit_uncertainty, minimax_coefficients
 from ..scores import NORM_MAX
 from ..transfer import Observation
@@ -51,7 +51,7 @@ class RAIS(Weighted):
         warmup_epochs: float = 2,
         **options: Any,
     ) -> None:
-        if not warmup_epochs >= 1:
+        if number_from_0("warmup_epochs", warmup_epochs) < 1:
             raise EmaisError(f"warmup_epochs must be at least 1 for rais, got {warmup_epochs!r}")
         super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
         self.buffer = max(positive_int("buffer", buffer or min(BUFFER, num_samples)), batch_size)

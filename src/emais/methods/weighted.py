@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ..engine import Engine
-from ..errors import EmaisError
+from ..errors import EmaisError, number_from_0
 from ..sampling import ExactSampler
 from ..transfer import Observation
 
@@ -32,8 +32,7 @@ class Weighted(Engine):
         warmup_epochs: float = 2,
         **options: Any,
     ) -> None:
-        if isinstance(warmup_epochs, bool) or not 0 <= warmup_epochs < math.inf:
-            raise EmaisError(f"warmup_epochs must be a number of at least 0, got {warmup_epochs!r}")
+        warmup_epochs = number_from_0("warmup_epochs", warmup_epochs)
         # made first: it refuses bad settings before anything large is laid out
         device, resident = options.get("device", "cpu"), options.get("resident")
         self._sampler = ExactSampler(num_samples, batch_size, self.kappa, device=device, resident=resident)

@@ -1,0 +1,165 @@
+"""Variance traces of the gradient from one minibatch: under its own sampler, uniform, the best one, and any other.
+
+Part of `emais.functional`, which says what the letters are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import EmaisError
+
+
+@dataclass(frozen=True)
+class VarianceTraces:
+    """The three variance traces; unpacks as ``tr_is, tr_unif, tr_opt``.
+
+    ``mean_sq`` = |mu|^2 and ``num``, the number of samples behind the estimate, serve the ``gain`` rule.
+    """
+
+    tr_is: Any
+    tr_unif: Any
+    tr_opt: Any
+    mean_sq: Any = None
+    num: float | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.tr_is, self.tr_unif, self.tr_opt))
+
+    def tensors(self, dtype: torch.dtype, device: torch.device) -> VarianceTraces:
+        """The same as 0-d tensors of this dtype."""
+        values = (self.tr_is, self.tr_unif, self.tr_opt, self.mean_sq)
+        a, b, c, d = (torch.as_tensor(x, dtype=dtype, device=device) for x in values)
+        return VarianceTraces(a, b, c, d, self.num)
+
+
+@dataclass(frozen=True)
+class GradientSums:
+    """Additive sums that hold all the traces need, in float64.
+
+    Adding two gives the sums of both minibatches together, so gradient accumulation is ``a + b`` and many
+    processes are one all-reduce. ``moments`` = (sum |r g|^2, sum r |g|^2, sum r |g|), ``grad`` = sum r g;
+    both tensors or, on the CPU, where these arrays are too small for torch to be quick, both numpy arrays.
+    """
+
+    num: float
+    moments: Any
+    grad: Any
+    share: float | None = None  # sum of the squared weights of the samples in the mean; None: 1/num, all alike
+
+    def squared_weights(self) -> float:
+        """Of the samples in the mean: what part of a sample's variance the mean has."""
+        return 1 / self.num if self.share is None else self.share
+
+    def __add__(self, other: GradientSums) -> GradientSums:
+        if self.grad.shape != other.grad.shape:
+            raise EmaisError(
+                f"minibatches with {len(self.grad)} and {len(other.grad)} logits a sample cannot be reported together: "
+                "with accumulation or smoothing the logits of all minibatches must have the same shape"
+            )
+        num = self.num + other.num
+        share = (self.num**2 * self.squared_weights() + other.num**2 * other.squared_weights()) / num**2
+        return GradientSums(num, self.moments + other.moments, self.grad + other.grad, share)
+
+    def __mul__(self, factor: float) -> GradientSums:
+        return GradientSums(self.num * factor, self.moments * factor, self.grad * factor, self.squared_weights())
+
+    @classmethod
+    def from_norms(cls, r: Any, norms: Any, grad: Any) -> GradientSums:
+        """Sums from r (N,), gradient norms (N,) and sum r g (D,): what a training step already has."""
+        if isinstance(norms, Tensor):
+            n = norms.double()
+            rn = r.double() * n
+            return cls(len(n), torch.stack((rn, n, torch.ones_like(n))) @ rn, grad.double())
+        n = norms.astype(np.float64)
+        rn = r * n
+        return cls(len(n), np.array((rn @ rn, rn @ n, np.add.reduce(rn))), grad.astype(np.float64))
+
+    def traces(self, unbiased: bool = False) -> VarianceTraces:
+        """Variance traces of these sums; see `variance_traces`."""
+        mu2, (a, b, c) = self.grad @ self.grad / self.num**2, self.moments / self.num
+        if isinstance(self.moments, np.ndarray):
+            mu2, a, b, c = float(mu2), float(a), float(b), float(c)  # plain floats are quicker still
+        tr_is, tr_unif, tr_opt = a - mu2, b - mu2, c * c - mu2
+        if unbiased:
+            c = self.squared_weights()
+            k = c / (1 - c) if c < 1 else float("nan")  # 1/(N - 1) for one minibatch
+            tr_unif = tr_unif + k * tr_is
+            tr_is, tr_opt = (1 + k) * tr_is, (1 + k) * tr_opt
+        return VarianceTraces(tr_is, tr_unif, tr_opt, mu2, self.num)
+
+
+def gradient_sums(r: Tensor, grads: Tensor) -> GradientSums:
+    """Additive sums of one minibatch: r (N,), grads (N, ...).
+
+    >>> r, g = torch.ones(4), torch.arange(8.).reshape(4, 2)
+    >>> whole, parts = gradient_sums(r, g), gradient_sums(r[:1], g[:1]) + gradient_sums(r[1:], g[1:])
+    >>> whole.moments.tolist() == parts.moments.tolist(), whole.grad.tolist() == parts.grad.tolist()
+    (True, True)
+
+    Paper: prop:tr_cov_est
+    """
+    r, g = _minibatch(r, grads)
+    return GradientSums.from_norms(r, torch.linalg.vector_norm(g, dim=1), r @ g)
+
+
+def _minibatch(r: Tensor, grads: Tensor) -> tuple[Tensor, Tensor]:
+    """r (N,) and grads (N, D) in float64 and detached, once their shapes have been checked."""
+    if grads.dim() == 0 or r.shape != grads.shape[:1] or len(r) == 0:
+        raise EmaisError(
+            f"r must be (N,) and grads (N, ...) with N of at least 1, got {tuple(r.shape)} and {tuple(grads.shape)}"
+        )
+    return r.detach().double(), grads.detach().reshape(len(r), -1).double()
+
+
+def variance_traces(r: Tensor, grads: Tensor, *, unbiased: bool = False) -> VarianceTraces:
+    """Traces of the gradient variance under the sampler in use, under uniform and under optimal sampling.
+
+    mu = mean(r g);  tr_is = mean(|r g|^2) - |mu|^2;  tr_unif = mean(r |g|^2) - |mu|^2;
+    tr_opt = mean(r |g|)^2 - |mu|^2, from one minibatch drawn with replacement from p_is; r (N,), grads (N, ...).
+    They are variances of one draw: divide by N for the variance of the minibatch mean.
+
+    The plug-in |mu|^2 makes the expectations (1 - 1/N) tr_is, tr_unif - tr_is/N and (1 - 1/N) tr_opt.
+    `unbiased=True` removes all three errors exactly (multiplying tr_is and tr_opt by N/(N-1) and adding
+    tr_is/(N-1) to tr_unif); the paper's form is the default.
+
+    >>> traces = variance_traces(torch.ones(2), torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
+    >>> [t.item() for t in traces]
+    [2.5, 2.5, 1.5]
+
+    Paper: prop:tr_cov_est
+    """
+    t = gradient_sums(r, grads).traces(unbiased)
+    return t.tensors(torch.promote_types(grads.dtype, torch.float32), grads.device)
+
+
+def trace_under(r: Tensor, r_other: Tensor, grads: Tensor, *, unbiased: bool = False) -> Tensor:
+    """The variance trace that another sampler would have had on this minibatch: mean(r r' |g|^2) - |mean(r g)|^2.
+
+    r (N,) are the coefficients of the draw, r_other (N,) those that the other distribution gives to the same samples,
+    both from what was known before the minibatch; grads (N, ...). With r_other = r it is tr_is, with r_other = 1
+    tr_unif. Its expectation is the trace under the other distribution minus tr_is/N, because |mean|^2 is plugged in;
+    `unbiased=True` adds tr_is/(N - 1) and is exact. Its variance is that of mean(r r' |g|^2): it grows where the
+    drawing distribution has little mass on samples that matter under the other.
+
+    >>> g = torch.tensor([[1.0], [3.0]])
+    >>> trace_under(torch.ones(2), torch.ones(2), g), variance_traces(torch.ones(2), g).tr_unif
+    (tensor(1.), tensor(1.))
+
+    Beyond the paper
+    """
+    first, g = _minibatch(r, grads)
+    if r_other.shape != r.shape:
+        raise EmaisError(f"r_other must be {tuple(r.shape)} as r, got {tuple(r_other.shape)}")
+    second = r_other.detach().double()
+    mean_sq = (first.unsqueeze(1) * g).mean(0).square().sum()
+    trace = (first * second * g.square().sum(1)).mean() - mean_sq
+    if unbiased:
+        trace = trace + ((first * first * g.square().sum(1)).mean() - mean_sq) / (len(g) - 1)
+    return trace.to(torch.promote_types(grads.dtype, torch.float32))
