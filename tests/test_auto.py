@@ -53,12 +53,12 @@ class Literal:
 
     def __init__(self, M, factors, shrinks, window):
         self.M, self.factors, self.shrinks, self.window = M, factors, shrinks, window
-        self.mean, self.var = ({c: [0.0] * M for c in factors} for _ in range(2))
+        self.mean = {c: [0.0] * M for c in factors}
         self.last = [0] * M
         self.moments = [0.0] * (len(factors) * len(shrinks) + 1)
 
     def w(self, c, i):
-        return self.mean[c][i] + math.sqrt(self.var[c][i]) if self.last[i] else 1.0
+        return self.mean[c][i] if self.last[i] else 1.0
 
     def update(self, t, index, norms, r, grad):
         new = []
@@ -74,9 +74,7 @@ class Literal:
                 continue
             for c in self.factors:
                 alpha = math.exp(-(t - self.last[i]) / (c * t))
-                delta = norms[place] - self.mean[c][i]
-                self.mean[c][i] += (1 - alpha) * delta
-                self.var[c][i] = alpha * (self.var[c][i] + (1 - alpha) * delta**2)
+                self.mean[c][i] += (1 - alpha) * (norms[place] - self.mean[c][i])
             self.last[i] = t
 
 
@@ -112,14 +110,28 @@ def observe(imp, norms_of):
 
 
 @pytest.mark.parametrize("resident", [False, True])
-def test_one_candidate_is_emais(resident):
-    auto = emais.create("emais-auto", 200, batch_size=16, factors=(1.0,), shrinks=(0.0,), resident=resident, seed=2)
-    paper = emais.create("emais", 200, batch_size=16, resident=resident, seed=2)
+def test_the_means_are_algorithm_1_s(resident):
+    M, norms = 200, torch.rand(200) + 0.05
+    imp = emais.create("emais-auto", M, batch_size=16, factors=(1.0, 0.1), resident=resident, seed=2)
+    linear = emais.EMAScores(M, "linear")
+    for step in range(1, 121):
+        index = observe(imp, lambda i: norms[i]).index
+        linear.update(step, index, norms[index])
+    assert torch.equal(imp.scores.last_step, linear.last_step)
+    torch.testing.assert_close(imp.scores.weights(torch.tensor([0])), linear.mean, rtol=1e-5, atol=0)
+    assert not torch.allclose(imp.scores.weights(torch.tensor([1])), linear.mean, rtol=1e-2)
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_one_candidate_draws_from_its_weights(resident):
+    imp = emais.create("emais-auto", 200, batch_size=16, factors=0.5, shrinks=0.0, resident=resident, period=1)
     level = torch.rand(200) + 0.05
-    for _ in range(120):
-        a, b = (observe(imp, lambda i: level[i]) for imp in (auto, paper))
-        assert torch.equal(a.index, b.index)
-        torch.testing.assert_close(a.r, b.r, rtol=1e-5, atol=0)
+    for _ in range(60):
+        observe(imp, lambda i: level[i])
+    w = imp.scores.weights(torch.tensor([0])).double()
+    torch.testing.assert_close(imp.probabilities(), w / w.sum(), rtol=1e-6, atol=0)
+    draw = imp.draw()
+    torch.testing.assert_close(draw.r.double() * w[draw.index] / w.mean(), torch.ones(16).double(), rtol=1e-5, atol=0)
 
 
 def changing_stream(step, half, g):
@@ -156,7 +168,7 @@ def test_it_follows_the_best_candidate(resident):
 
 def test_report_and_size():
     imp = emais.create("emais-auto", 50_000)
-    assert imp.nbytes() <= (8.75 + 8 * 4 + 0.1) * 50_000
+    assert imp.nbytes() <= (8.75 + 4 * 4 + 0.1) * 50_000
     names = imp.diagnostics.as_dict()
     assert names["factor"] == 1.0
     assert "trace_0.1_0.3" in names

@@ -17,12 +17,12 @@ from .scores import NORM_MAX
 class CandidateScores:
     """Moving statistics with tau = c t for each factor c, and a running comparison of the distributions they give.
 
-    Each factor has w_c = mean_c + sqrt(var_c) as in `EMAScores`; a candidate is a factor with a shrinkage l, and has
-    the weights w_c + l mean(w_c). A minibatch drawn with r, whoever drew it, tells what the second moment of r' g would
+    Each factor has w_c, the moving mean of `EMAScores`; a candidate is a factor with a shrinkage l, and has the
+    weights w_c + l mean(w_c). A minibatch drawn with r, whoever drew it, tells what the second moment of r' g would
     be under a candidate: mean(r r' |g|^2), with r' = 1/(M p') from statistics that have not seen the minibatch.
     Averaged over about `window` minibatches, less the average of |mean r g|^2, these are the candidates' `traces`.
 
-    stats: (M, 2C) float32, means then variances; last_step: (M,) int32; 8 bytes a sample and factor, and 4.
+    means: (M, C) float32; last_step: (M,) int32; 4 bytes a sample and factor, and 4.
 
     >>> s = CandidateScores(4, factors=(1.0, 0.1))
     >>> norms = np.array([2.0, 1.0], np.float32)
@@ -56,7 +56,7 @@ class CandidateScores:
             raise EmaisError(f"window must be at least 1 minibatch, got {window!r}")
         self.window, self.unseen = float(window), unseen
         count = len(self.factors)
-        self.stats = torch.zeros(num_samples, 2 * count, device=device)
+        self.means = torch.zeros(num_samples, count, device=device)
         self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)
         self.totals = torch.full((count,), unseen * num_samples, dtype=torch.float64, device=device)
         self.moments = torch.zeros(
@@ -70,7 +70,7 @@ class CandidateScores:
         else:
             self._inverse = (1 / np.array(self.factors)).astype(np.float32)
             self._shrinks = np.array(self.shrinks)
-            self._views = [x.numpy() for x in (self.stats, self.last_step, self.totals, self.moments)]
+            self._views = [x.numpy() for x in (self.means, self.last_step, self.totals, self.moments)]
 
     # ---- one minibatch
 
@@ -84,27 +84,21 @@ class CandidateScores:
         update = self._on_device if self.resident else self._on_host
         return update(step, index, norms, r, grad)
 
-    def _advance(self, step: Any, age: Any, g: Any, rows: Any) -> Any:
-        """Algorithm 1's recurrences for all candidates: rows (n, 2C) -> rows."""
-        count, xp = len(self.factors), self._xp
-        mean, var = rows[:, :count], rows[:, count:]
-        alpha = xp.exp(age[:, None] * (self._inverse * (-1.0 / step)))
-        delta = g[:, None] - mean
-        part = (1 - alpha) * delta
-        return xp.concatenate((mean + part, alpha * (var + part * delta)), 1)
+    def _advance(self, step: Any, age: Any, g: Any, means: Any) -> Any:
+        """Algorithm 1's recurrence for all factors: means (n, C) -> means."""
+        alpha = self._xp.exp(age[:, None] * (self._inverse * (-1.0 / step)))
+        return means + (1 - alpha) * (g[:, None] - means)
 
-    def _weigh(self, rows: Any, last: Any) -> Any:
-        """w = mean + sqrt(var), (n, C)."""
-        count, xp = len(self.factors), self._xp
-        w = rows[:, :count] + xp.sqrt(rows[:, count:])
-        return xp.where((last > 0)[:, None], w, self.unseen)
+    def _weigh(self, means: Any, last: Any) -> Any:
+        """w, (n, C): the mean, where there is one."""
+        return self._xp.where((last > 0)[:, None], means, self.unseen)
 
     def _on_host(self, step: int, index: Any, g: Any, r: Any, grad: Any) -> tuple[Any, Any]:
-        stats, lasts, totals, moments = self._views
+        means, lasts, totals, moments = self._views
         usable = g <= NORM_MAX  # false for NaN
         if not usable.all():
             index, g, r = index[usable], g[usable], r if r is None else r[usable]
-        rows, last = stats.take(index, 0), lasts.take(index)
+        rows, last = means.take(index, 0), lasts.take(index)
         before = self._weigh(rows, last)
         if r is not None:
             self._compare(moments, totals, before, r, g, grad)
@@ -112,14 +106,14 @@ class CandidateScores:
         index, g, rows, last, before = (x.take(first, 0) for x in (index, g, rows, last, before))
         age = np.maximum(step - last, 0)
         rows = self._advance(step, age.astype(np.float32), g, rows)
-        stats[index] = rows
+        means[index] = rows
         lasts[index] = last = last + age
         after = self._weigh(rows, last)
         totals += (after.astype(np.float64) - before).sum(0)
         return index, after
 
     def _on_device(self, step: Any, index: Tensor, norms: Tensor, r: Any, grad: Any) -> tuple[Tensor, Tensor]:
-        rows, last = self.stats.index_select(0, index), self.last_step.index_select(0, index)
+        rows, last = self.means.index_select(0, index), self.last_step.index_select(0, index)
         before = self._weigh(rows, last)
         usable = norms <= NORM_MAX
         g = torch.where(usable, norms, 0.0)
@@ -130,7 +124,7 @@ class CandidateScores:
         moved = self._advance(step, age.float(), g.index_select(0, first), rows)
         rows = torch.where(known.unsqueeze(1), moved, rows)
         last = (last + age).int()
-        self.stats.index_copy_(0, index, rows)
+        self.means.index_copy_(0, index, rows)
         self.last_step.index_copy_(0, index, last)
         after = self._weigh(rows, last)
         self.totals.add_(((after.double() - before) * once.unsqueeze(1)).sum(0))
@@ -160,15 +154,14 @@ class CandidateScores:
 
     def weights(self, column: Tensor) -> Tensor:
         """w of all samples under one factor, (M,); column (1,)."""
-        mean, var = (self.stats.index_select(1, column + k).squeeze(1) for k in (0, len(self.factors)))
-        root = var.sqrt() if self.resident else torch.from_numpy(np.sqrt(var.numpy()))
-        return torch.where(self.last_step > 0, mean + root, self.unseen)
+        means = self.means.index_select(1, column).squeeze(1)
+        return torch.where(self.last_step > 0, means, self.unseen)
 
     def state_dict(self) -> dict[str, Tensor]:
         """All state, copied to the CPU."""
-        return {k: getattr(self, k).cpu().clone() for k in ("stats", "last_step", "totals", "moments")}
+        return {k: getattr(self, k).cpu().clone() for k in ("means", "last_step", "totals", "moments")}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over what `state_dict` gave."""
-        for name in ("stats", "last_step", "totals", "moments"):
+        for name in ("means", "last_step", "totals", "moments"):
             getattr(self, name).copy_(state[name])

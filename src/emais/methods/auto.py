@@ -20,12 +20,13 @@ SHRINKS = (0.1, 0.3)  # 0 is left out: it bounds nothing, and was never much bet
 
 class EMAISAuto(Weighted):
     """EMAIS with tau = c t for several factors c, and weights pulled towards their mean by several shrinkages l:
-    p proportional to w_c + l mean(w_c). One candidate (c, l) draws; all learn from every minibatch, and all are
-    compared on it: mean(r r' |g|^2) is unbiased for the candidate whose r' it is, whoever drew.
+    p proportional to w_c + l mean(w_c), where w_c is the moving mean of the gradient norm alone. One candidate (c, l)
+    draws; all learn from every minibatch, and all are compared on it: mean(r r' |g|^2) is unbiased for the candidate
+    whose r' it is, whoever drew.
 
-    factors, shrinks: the first of each draws at the beginning (1 and 0 would be the paper's Linear-tau); window:
-    minibatches that the comparison looks back on; period: steps between two decisions; hysteresis: by how much of its
-    trace another candidate must be better. Further settings as in `EMAIS`. 8.75 bytes a sample, and 8 a factor.
+    factors, shrinks: the first of each draws at the beginning; window: minibatches that the comparison looks back on;
+    period: steps between two decisions; hysteresis: by how much of its trace another candidate must be better.
+    Further settings as in `EMAIS`. 8.75 bytes a sample, and 4 a factor.
 
     >>> imp = EMAISAuto(num_samples=1000, batch_size=10)
     >>> imp.diagnostics.factor
