@@ -51,22 +51,30 @@ def test_trace_under_checks_what_it_is_given():
 class Literal:
     """The candidates one sample at a time, in float64."""
 
-    def __init__(self, M, factors, shrinks, window):
-        self.M, self.factors, self.shrinks, self.window = M, factors, shrinks, window
+    def __init__(self, M, factors, powers, bound, window):
+        self.M, self.factors, self.powers, self.bound, self.window = M, factors, powers, bound, window
         self.mean = {c: [0.0] * M for c in factors}
         self.last = [0] * M
-        self.moments = [0.0] * (len(factors) * len(shrinks) + 1)
+        self.moments = [0.0] * (len(factors) * len(powers) + 1)
+        self.lay_out()
+
+    def lay_out(self):
+        self.center = {c: sum(self.w(c, i) for i in range(self.M)) / self.M for c in self.factors}
 
     def w(self, c, i):
         return self.mean[c][i] if self.last[i] else 1.0
 
+    def weight(self, c, power, i):
+        return (self.w(c, i) + self.center[c] / (self.bound ** (1 / power) - 1)) ** power
+
+    def weights(self):
+        return [[self.weight(c, a, i) for i in range(self.M)] for c in self.factors for a in self.powers]
+
     def update(self, t, index, norms, r, grad):
         new = []
-        for c in self.factors:
-            center = sum(self.w(c, i) for i in range(self.M)) / self.M
-            for shrink in self.shrinks:
-                other = [(1 + shrink) * center / (self.w(c, i) + shrink * center) for i in index]
-                new.append(sum(a * b * v * v for a, b, v in zip(r, other, norms, strict=True)) / len(index))
+        for own in self.weights():
+            other = [sum(own) / self.M / own[i] for i in index]
+            new.append(sum(a * b * v * v for a, b, v in zip(r, other, norms, strict=True)) / len(index))
         new.append(sum(x * x for x in grad) / len(index) ** 2)
         self.moments = [m + (x - m) / self.window for m, x in zip(self.moments, new, strict=True)]
         for place, i in enumerate(index):
@@ -78,26 +86,47 @@ class Literal:
             self.last[i] = t
 
 
+@pytest.mark.parametrize("bound", [10.0, math.inf])
 @pytest.mark.parametrize("resident", [False, True])
-def test_candidates_are_the_literal_ones(resident):
-    M, factors, shrinks = 30, (1.0, 0.2, 0.05), (0.0, 0.3)
-    s = CandidateScores(M, factors, shrinks, window=20.0, resident=resident)
-    literal = Literal(M, factors, shrinks, 20.0)
+def test_candidates_are_the_literal_ones(resident, bound, monkeypatch):
+    monkeypatch.setattr("emais.candidates.BLOCK", 7)
+    M, factors, powers = 30, (1.0, 0.2, 0.05), (1.0, 0.6)
+    s = CandidateScores(M, factors, powers, bound=bound, window=20.0, resident=resident)
+    literal = Literal(M, factors, powers, bound, 20.0)
     rng = np.random.default_rng(0)
     for t in range(1, 60):
         index = rng.integers(M, size=8)
         norms, r = rng.random(8).astype(np.float32) + 0.1, (rng.random(8) + 0.5).astype(np.float32)
         grad = rng.random(3)
         arrays = [torch.from_numpy(x) for x in (index, norms, r, grad)] if resident else [index, norms, r, grad]
-        s.update(torch.tensor(t) if resident else t, *arrays)
-        literal.update(t, index.tolist(), norms.tolist(), r.tolist(), grad.tolist())
-    for k, c in enumerate(factors):
-        want = torch.tensor([literal.w(c, i) for i in range(M)])
-        torch.testing.assert_close(s.weights(torch.tensor([k])), want, rtol=1e-4, atol=1e-6)
-        assert float(s.totals[k]) == pytest.approx(float(want.double().sum()), rel=1e-5)
+        index, w = s.update(torch.tensor(t) if resident else t, *arrays)
+        literal.update(t, arrays[0].tolist(), norms.tolist(), r.tolist(), grad.tolist())
+        want = torch.tensor(literal.weights())
+        torch.testing.assert_close(torch.as_tensor(w), want[:, torch.as_tensor(index)].T, rtol=1e-4, atol=1e-6)
+        assert s.totals.view(-1).tolist() == pytest.approx(want.double().sum(1).tolist(), rel=1e-5)
+        if t % 10 == 0:
+            s.lay_out()
+            literal.lay_out()
+    for k, w in enumerate(literal.weights()):
+        torch.testing.assert_close(s.weights(torch.tensor([k])), torch.tensor(w), rtol=1e-4, atol=1e-6)
     assert s.moments.tolist() == pytest.approx(literal.moments, rel=1e-4)
     traces = [m - literal.moments[-1] for m in literal.moments[:-1]]
     assert s.traces().tolist() == pytest.approx(traces, rel=1e-3)
+
+
+@pytest.mark.parametrize("power", [1.0, 0.6, 0.1])
+def test_no_coefficient_is_above_the_bound(power):
+    """All weight on one sample of many, and half of the samples without any."""
+    s = CandidateScores(10_000, (1.0,), (power,), bound=4.0, unseen=0.0)
+    for norm in (1e-9, 1.0, 1e6):
+        s.means[:], s.means[0], s.last_step[:] = norm * 1e-12, norm, 1
+        s.lay_out()
+        w = s.weights(torch.tensor([0])).double()
+        assert float((w.mean() / w).max()) <= 4.0 * (1 + 1e-6)
+    s.means[:5000], s.means[5000:] = 0.0, 1.0
+    s.lay_out()
+    w = s.weights(torch.tensor([0])).double()
+    assert 1.5 < float((w.mean() / w).max()) <= 4.0
 
 
 def observe(imp, norms_of):
@@ -118,17 +147,18 @@ def test_the_means_are_algorithm_1_s(resident):
         index = observe(imp, lambda i: norms[i]).index
         linear.update(step, index, norms[index])
     assert torch.equal(imp.scores.last_step, linear.last_step)
-    torch.testing.assert_close(imp.scores.weights(torch.tensor([0])), linear.mean, rtol=1e-5, atol=0)
-    assert not torch.allclose(imp.scores.weights(torch.tensor([1])), linear.mean, rtol=1e-2)
+    torch.testing.assert_close(imp.scores.means[:, 0], linear.mean, rtol=1e-5, atol=0)
+    assert not torch.allclose(imp.scores.means[:, 1], linear.mean, rtol=1e-2)
 
 
 @pytest.mark.parametrize("resident", [False, True])
 def test_one_candidate_draws_from_its_weights(resident):
-    imp = emais.create("emais-auto", 200, batch_size=16, factors=0.5, shrinks=0.0, resident=resident, period=1)
+    alone = {"factors": 0.5, "powers": 0.6, "bound": math.inf}
+    imp = emais.create("emais-auto", 200, batch_size=16, **alone, resident=resident, period=7)
     level = torch.rand(200) + 0.05
     for _ in range(60):
         observe(imp, lambda i: level[i])
-    w = imp.scores.weights(torch.tensor([0])).double()
+    w = imp.scores.means[:, 0].double() ** 0.6
     torch.testing.assert_close(imp.probabilities(), w / w.sum(), rtol=1e-6, atol=0)
     draw = imp.draw()
     torch.testing.assert_close(draw.r.double() * w[draw.index] / w.mean(), torch.ones(16).double(), rtol=1e-5, atol=0)
@@ -149,7 +179,7 @@ def test_it_follows_the_best_candidate(resident):
     M, N, half = 300, 64, 1500
     g = torch.Generator().manual_seed(0)
     changing_stream.base = changing_stream.moving = torch.exp(1.5 * torch.randn(M, generator=g))
-    imp = emais.create("emais-auto", M, batch_size=N, factors=(1.0, 0.01), shrinks=(0.1,), resident=resident)
+    imp = emais.create("emais-auto", M, batch_size=N, factors=(1.0, 0.01), powers=(1.0,), resident=resident)
     excess, drawing = {1: [], 2: []}, {1: [], 2: []}
     for step in range(1, 2 * half + 1):
         norms = changing_stream(step, half, g)
@@ -171,7 +201,7 @@ def test_report_and_size():
     assert imp.nbytes() <= (8.75 + 4 * 4 + 0.1) * 50_000
     names = imp.diagnostics.as_dict()
     assert names["factor"] == 1.0
-    assert "trace_0.1_0.3" in names
+    assert "trace_0.1_0.6" in names
 
 
 @pytest.mark.parametrize(
@@ -179,9 +209,12 @@ def test_report_and_size():
     [
         ({"factors": ()}, "at least one time constant"),
         ({"factors": (0.0,)}, "factors must be .* got 0.0"),
-        ({"shrinks": (-0.1,)}, "shrinks must be .* got -0.1"),
-        ({"shrinks": "x"}, "shrinks must be .* got 'x'"),
-        ({"shrinks": ()}, "at least one number"),
+        ({"powers": (-0.1,)}, "powers must be .* got -0.1"),
+        ({"powers": (1.5,)}, r"from above 0 to 1, got \(1.5,\)"),
+        ({"powers": "x"}, "powers must be .* got 'x'"),
+        ({"powers": ()}, "at least one number"),
+        ({"bound": 1}, "bound.* must be a number above 1, got 1"),
+        ({"bound": math.nan}, "bound.* must be a number above 1, got nan"),
         ({"hysteresis": 1.0}, "hysteresis must be .* got 1.0"),
         ({"period": 0}, "period must be .* got 0"),
         ({"window": -1}, "window must be .* got -1"),

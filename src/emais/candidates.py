@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -9,26 +10,30 @@ import torch
 from torch import Tensor
 
 from .columns import first_places
-from .errors import EmaisError, number_from_0, positive_float, positive_int
+from .errors import EmaisError, positive_float, positive_int
 from .sampling import WEIGHT_MIN
 from .scores import NORM_MAX
+
+BLOCK = 2**20  # samples to lay out at a time
+STATE = ("means", "last_step", "shifts", "totals", "moments")
 
 
 class CandidateScores:
     """Moving statistics with tau = c t for each factor c, and a running comparison of the distributions they give.
 
-    Each factor has w_c, the moving mean of `EMAScores`; a candidate is a factor with a shrinkage l, and has the
-    weights w_c + l mean(w_c). A minibatch drawn with r, whoever drew it, tells what the second moment of r' g would
-    be under a candidate: mean(r r' |g|^2), with r' = 1/(M p') from statistics that have not seen the minibatch.
-    Averaged over about `window` minibatches, less the average of |mean r g|^2, these are the candidates' `traces`.
+    Each factor has w_c, the moving mean of `EMAScores`; a candidate is a factor with a power a, and has the weights
+    (w_c + l mean(w_c))^a, where l makes r at most `bound`. A minibatch drawn with r, whoever drew it, tells what the
+    second moment of r' g would be under a candidate: mean(r r' |g|^2), with r' = 1/(M p') from statistics that have not
+    seen the minibatch. Averaged over about `window` minibatches, less the average of |mean r g|^2, these are the
+    candidates' `traces`.
 
     means: (M, C) float32; last_step: (M,) int32; 4 bytes a sample and factor, and 4.
 
-    >>> s = CandidateScores(4, factors=(1.0, 0.1))
+    >>> s = CandidateScores(4, factors=(1.0, 0.1), powers=(1.0, 0.6))
     >>> norms = np.array([2.0, 1.0], np.float32)
     >>> index, w = s.update(1, np.array([0, 1]), norms, np.ones(2, np.float32), np.zeros(1))
     >>> w.shape
-    (2, 2)
+    (2, 4)
 
     Paper: alg:ema_is; the comparison is beyond it
     """
@@ -37,8 +42,9 @@ class CandidateScores:
         self,
         num_samples: int,
         factors: tuple[float, ...],
-        shrinks: tuple[float, ...] = (0.0,),
+        powers: tuple[float, ...] = (1.0,),
         *,
+        bound: float = float("inf"),
         window: float = 100.0,
         unseen: float = 1.0,
         device: torch.device | str = "cpu",
@@ -48,29 +54,32 @@ class CandidateScores:
         self.factors = tuple(positive_float("factors", c) for c in factors)
         if not self.factors:
             raise EmaisError("factors must name at least one time constant")
-        self.shrinks = tuple(number_from_0("shrinks", shrink) for shrink in shrinks)
-        if not self.shrinks:
-            raise EmaisError("shrinks must name at least one number, e.g. 0.1")
-        self.candidates = [(c, shrink) for c in self.factors for shrink in self.shrinks]
+        self.powers = tuple(positive_float("powers", a) for a in powers)
+        if not self.powers or max(self.powers) > 1:
+            raise EmaisError(f"powers must name at least one number from above 0 to 1, got {powers!r}")
+        if isinstance(bound, bool) or not isinstance(bound, Real) or not bound > 1:
+            raise EmaisError(f"bound, of the importance coefficients, must be a number above 1, got {bound!r}")
+        self.bound = float(bound)
+        self.candidates = [(c, a) for c in self.factors for a in self.powers]
         if not positive_float("window", window) >= 1:
             raise EmaisError(f"window must be at least 1 minibatch, got {window!r}")
-        self.window, self.unseen = float(window), unseen
-        count = len(self.factors)
-        self.means = torch.zeros(num_samples, count, device=device)
+        self.window, self.unseen, self.resident = float(window), unseen, resident
+        shape = len(self.factors), len(self.powers)
+        self.means = torch.zeros(num_samples, shape[0], device=device)
         self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)
-        self.totals = torch.full((count,), unseen * num_samples, dtype=torch.float64, device=device)
-        self.moments = torch.zeros(
-            len(self.candidates) + 1, dtype=torch.float64, device=device
-        )  # the last is of |mean r g|^2
-        self.resident = resident
-        self._xp: Any = torch if resident else np
-        if resident:
-            self._inverse: Any = 1 / torch.tensor(self.factors, device=device)
-            self._shrinks: Any = torch.tensor(self.shrinks, dtype=torch.float64, device=device)
-        else:
-            self._inverse = (1 / np.array(self.factors)).astype(np.float32)
-            self._shrinks = np.array(self.shrinks)
-            self._views = [x.numpy() for x in (self.means, self.last_step, self.totals, self.moments)]
+        self.shifts = torch.zeros(shape, device=device)  # l mean(w_c), since the latest `lay_out`
+        self.totals = torch.zeros(shape, dtype=torch.float64, device=device)  # of the weights
+        count = len(self.candidates) + 1  # the last is of |mean r g|^2
+        self.moments = torch.zeros(count, dtype=torch.float64, device=device)
+        shrinks = [1 / (self.bound ** (1 / a) - 1) for a in self.powers]
+        self._shrinks = torch.tensor(shrinks, dtype=torch.float64, device=device)
+        self._powers: Any = torch.tensor(self.powers, device=device)
+        self._inverse: Any = 1 / torch.tensor(self.factors, device=device)
+        self._xp: Any = torch
+        if not resident:
+            self._xp, self._powers, self._inverse = np, self._powers.numpy(), self._inverse.numpy()
+            self._views = [x.numpy() for x in (self.means, self.last_step, self.shifts, self.totals, self.moments)]
+        self.lay_out()
 
     # ---- one minibatch
 
@@ -78,8 +87,8 @@ class CandidateScores:
         """Compare the candidates on a minibatch, then let their statistics take it in.
 
         norms and r (n,) of the drawn samples, grad (D,) their sum r g. r None: a look at samples that were not drawn,
-        which compares nothing. Returns the samples and their new weights (n, C), in numpy or, if resident, in torch;
-        on the CPU without repeats.
+        which compares nothing. Returns the samples and their new weights (n, candidates), in numpy or, if resident, in
+        torch; on the CPU without repeats.
         """
         update = self._on_device if self.resident else self._on_host
         return update(step, index, norms, r, grad)
@@ -89,17 +98,18 @@ class CandidateScores:
         alpha = self._xp.exp(age[:, None] * (self._inverse * (-1.0 / step)))
         return means + (1 - alpha) * (g[:, None] - means)
 
-    def _weigh(self, means: Any, last: Any) -> Any:
-        """w, (n, C): the mean, where there is one."""
-        return self._xp.where((last > 0)[:, None], means, self.unseen)
+    def _weigh(self, means: Any, last: Any, shifts: Any) -> Any:
+        """The weights of all candidates, (n, C, A)."""
+        w = self._xp.where((last > 0)[:, None], means, self.unseen)
+        return ((w[:, :, None] + shifts) ** self._powers).clip(WEIGHT_MIN)
 
     def _on_host(self, step: int, index: Any, g: Any, r: Any, grad: Any) -> tuple[Any, Any]:
-        means, lasts, totals, moments = self._views
+        means, lasts, shifts, totals, moments = self._views
         usable = g <= NORM_MAX  # false for NaN
         if not usable.all():
             index, g, r = index[usable], g[usable], r if r is None else r[usable]
         rows, last = means.take(index, 0), lasts.take(index)
-        before = self._weigh(rows, last)
+        before = self._weigh(rows, last, shifts)
         if r is not None:
             self._compare(moments, totals, before, r, g, grad)
         _, first = np.unique(index, return_index=True)
@@ -108,13 +118,13 @@ class CandidateScores:
         rows = self._advance(step, age.astype(np.float32), g, rows)
         means[index] = rows
         lasts[index] = last = last + age
-        after = self._weigh(rows, last)
+        after = self._weigh(rows, last, shifts)
         totals += (after.astype(np.float64) - before).sum(0)
-        return index, after
+        return index, after.reshape(len(index), -1)
 
     def _on_device(self, step: Any, index: Tensor, norms: Tensor, r: Any, grad: Any) -> tuple[Tensor, Tensor]:
         rows, last = self.means.index_select(0, index), self.last_step.index_select(0, index)
-        before = self._weigh(rows, last)
+        before = self._weigh(rows, last, self.shifts)
         usable = norms <= NORM_MAX
         g = torch.where(usable, norms, 0.0)
         if r is not None:
@@ -126,17 +136,14 @@ class CandidateScores:
         last = (last + age).int()
         self.means.index_copy_(0, index, rows)
         self.last_step.index_copy_(0, index, last)
-        after = self._weigh(rows, last)
-        self.totals.add_(((after.double() - before) * once.unsqueeze(1)).sum(0))
-        return index, after
+        after = self._weigh(rows, last, self.shifts)
+        self.totals.add_(((after.double() - before) * once.view(-1, 1, 1)).sum(0))
+        return index, after.flatten(1)
 
     def _compare(self, moments: Any, totals: Any, before: Any, r: Any, g: Any, grad: Any) -> None:
         """Take mean(r r' |g|^2) of every candidate, and |mean r g|^2, into the averages."""
         xp, n = self._xp, len(g)
-        mean = (totals / self.num_samples)[:, None]
-        # r' = mean(w')/w' of w' = w + shrink mean(w), (n, C, L)
-        other = (1 + self._shrinks) * mean / (before.clip(WEIGHT_MIN)[:, :, None] + self._shrinks * mean)
-        each = ((r * g * g)[:, None, None] * other).sum(0) / n
+        each = ((r * g * g)[:, None, None] / before).sum(0) / n * (totals / self.num_samples)  # r' = mean(w')/w'
         new = xp.concatenate((each.reshape(-1), ((grad @ grad) / n**2).reshape(1)))
         moments += xp.where(xp.isfinite(new).all(), (new - moments) / self.window, 0.0)
 
@@ -146,22 +153,33 @@ class CandidateScores:
 
     # ---- all samples
 
-    def place(self, candidate: Tensor) -> tuple[Tensor, Tensor]:
-        """The factor of a candidate (1,), as a column, and what it adds to the weights now, shrink mean(w), (1,)."""
-        column = candidate.div(len(self.shrinks), rounding_mode="floor")
-        shrink = torch.as_tensor(self._shrinks).index_select(0, candidate % len(self.shrinks))
-        return column, shrink * self.totals.index_select(0, column) / self.num_samples
+    def lay_out(self) -> None:
+        """Take the shifts anew from the mean weights as they are now, and add up the weights of all candidates."""
+        blocks = [slice(i, i + BLOCK) for i in range(0, self.num_samples, BLOCK)]
+        mean = sum(self._means(block).sum(0, dtype=torch.float64) for block in blocks) / self.num_samples
+        self.shifts.copy_(mean[:, None] * self._shrinks)
+        for k in range(len(self.powers)):
+            self.totals[:, k].copy_(sum(self._shaped(block, k).sum(0, dtype=torch.float64) for block in blocks))
 
-    def weights(self, column: Tensor) -> Tensor:
-        """w of all samples under one factor, (M,); column (1,)."""
+    def _means(self, block: slice) -> Tensor:
+        return torch.where((self.last_step[block] > 0)[:, None], self.means[block], self.unseen)
+
+    def _shaped(self, block: slice, k: int) -> Tensor:
+        return self._means(block).add_(self.shifts[:, k]).pow_(self.powers[k]).clip_(WEIGHT_MIN)
+
+    def weights(self, candidate: Tensor) -> Tensor:
+        """The weights of all samples under one candidate, (M,); candidate (1,)."""
+        column, k = candidate.div(len(self.powers), rounding_mode="floor"), candidate % len(self.powers)
         means = self.means.index_select(1, column).squeeze(1)
-        return torch.where(self.last_step > 0, means, self.unseen)
+        w = torch.where(self.last_step > 0, means, self.unseen)
+        shift = self.shifts.view(-1).index_select(0, candidate)
+        return w.add_(shift).pow_(torch.as_tensor(self._powers).index_select(0, k)).clip_(WEIGHT_MIN)
 
     def state_dict(self) -> dict[str, Tensor]:
         """All state, copied to the CPU."""
-        return {k: getattr(self, k).cpu().clone() for k in ("means", "last_step", "totals", "moments")}
+        return {name: getattr(self, name).cpu().clone() for name in STATE}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over what `state_dict` gave."""
-        for name in ("means", "last_step", "totals", "moments"):
+        for name in STATE:
             getattr(self, name).copy_(state[name])

@@ -15,16 +15,16 @@ from .ema import UNSEEN
 from .weighted import Weighted
 
 FACTORS = (1.0, 0.3, 0.1, 0.03)
-SHRINKS = (0.1, 0.3)  # 0 is left out: it bounds nothing, and was never much better
+POWERS = (1.0, 0.6)
 
 
 class EMAISAuto(Weighted):
-    """EMAIS with tau = c t for several factors c, and weights pulled towards their mean by several shrinkages l:
-    p proportional to w_c + l mean(w_c), where w_c is the moving mean of the gradient norm alone. One candidate (c, l)
-    draws; all learn from every minibatch, and all are compared on it: mean(r r' |g|^2) is unbiased for the candidate
-    whose r' it is, whoever drew.
+    """EMAIS with tau = c t for several factors c and several powers a: p proportional to (w_c + l mean(w_c))^a, where
+    w_c is the moving mean of the gradient norm alone, and l makes all importance coefficients r at most `bound`. One
+    candidate (c, a) draws; all learn from every minibatch, and all are compared on it: mean(r r' |g|^2) is unbiased for
+    the candidate whose r' it is, whoever drew.
 
-    factors, shrinks: the first of each draws at the beginning; window: minibatches that the comparison looks back on;
+    factors, powers: the first of each draws at the beginning; window: minibatches that the comparison looks back on;
     period: steps between two decisions; hysteresis: by how much of its trace another candidate must be better.
     Further settings as in `EMAIS`. 8.75 bytes a sample, and 4 a factor.
 
@@ -46,7 +46,8 @@ class EMAISAuto(Weighted):
         seed: int = 0,
         *,
         factors: tuple[float, ...] | float = FACTORS,
-        shrinks: tuple[float, ...] | float = SHRINKS,
+        powers: tuple[float, ...] | float = POWERS,
+        bound: float = 10.0,
         window: float = 100.0,
         period: int = 50,
         hysteresis: float = 0.02,
@@ -58,7 +59,8 @@ class EMAISAuto(Weighted):
         self._scores = CandidateScores(
             num_samples,
             tuple(factors) if isinstance(factors, Iterable) else (factors,),
-            tuple(shrinks) if isinstance(shrinks, Iterable) else (shrinks,),
+            tuple(powers) if isinstance(powers, Iterable) else (powers,),
+            bound=bound,
             window=window,
             unseen=UNSEEN,
             device=self.device,
@@ -66,9 +68,7 @@ class EMAISAuto(Weighted):
         )
         self._active = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._switches = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self._column = torch.zeros(1, dtype=torch.int64, device=self.device)  # of the active candidate's factor
-        self._shift = torch.zeros(1, device=self.device)  # what it adds to all weights, since the latest decision
-        self._take_over()
+        self._keep_on_host()
         self._due = period
 
     @property
@@ -81,9 +81,8 @@ class EMAISAuto(Weighted):
         """Compare the candidates, let all of them learn, and weigh by the active one."""
         index, w = self._scores.update(seen.step, seen.index, seen.norms, seen.r, seen.grad)
         if self._resident:
-            return index, w.index_select(1, self._column).squeeze(1) + self._shift
-        column, shift = self._on_host
-        return index, w[:, column] + shift
+            return index, w.index_select(1, self._active).squeeze(1)
+        return index, w[:, self._active_host]
 
     def revise(self) -> None:
         """Hand over to the best candidate if it is better by more than the hysteresis."""
@@ -92,47 +91,41 @@ class EMAISAuto(Weighted):
         better = traces.index_select(0, best) < (1 - self.hysteresis) * traces.index_select(0, self._active)
         self._switches += better
         self._active.copy_(torch.where(better, best, self._active))
-        self._take_over()
-        self._sampler.fill(self.all_weights())
-
-    def _take_over(self) -> None:
-        """Lay down the factor and the shift of the active candidate; in place, where a CUDA graph reads them."""
-        column, shift = self._scores.place(self._active)
-        self._column.copy_(column)
-        self._shift.copy_(shift)
         self._keep_on_host()
+        self._scores.lay_out()
+        self._sampler.fill(self.all_weights())
 
     def _keep_on_host(self) -> None:
         if not self._resident:
-            self._on_host = int(self._column), self._shift.numpy()
+            self._active_host = int(self._active)
 
     def all_weights(self) -> Tensor:
         """The weights of all samples under the active candidate."""
-        return self._scores.weights(self._column) + self._shift
+        return self._scores.weights(self._active)
 
     def report(self) -> dict[str, Any]:
-        """factor and shrink of the candidate that draws; switches so far; trace_C_L: of each, over the active one's."""
+        """factor and power of the candidate that draws; switches so far; trace_C_A: of each, over the active one's."""
         traces, candidates, active = self._scores.traces(), self._scores.candidates, int(self._active)
-        ratios = {f"trace_{c:g}_{s:g}": traces[k] / traces[active] for k, (c, s) in enumerate(candidates)}
-        factor, shrink = candidates[active]
-        return {"factor": factor, "shrink": shrink, "switches": self._switches, **ratios}
+        ratios = {f"trace_{c:g}_{a:g}": traces[k] / traces[active] for k, (c, a) in enumerate(candidates)}
+        factor, power = candidates[active]
+        return {"factor": factor, "power": power, "switches": self._switches, **ratios}
 
     def fixed(self) -> dict[str, Any]:
         """With all settings of the comparison."""
         scores = self._scores
-        ours = {"factors": list(scores.factors), "shrinks": list(scores.shrinks), "window": scores.window}
-        return super().fixed() | ours | {"kappa": self.kappa} | {"period": self.period, "hysteresis": self.hysteresis}
+        ours = {"factors": list(scores.factors), "powers": list(scores.powers), "bound": scores.bound}
+        ours |= {"window": scores.window, "period": self.period, "hysteresis": self.hysteresis}
+        return super().fixed() | ours | {"kappa": self.kappa}
 
     def state(self) -> dict[str, Tensor]:
         """Statistics, comparison, and who draws."""
-        own = {"active": self._active, "column": self._column, "shift": self._shift, "switches": self._switches}
-        own |= {"due": torch.tensor(self._due)}
-        return self._scores.state_dict() | {k: v.cpu().clone() for k, v in own.items()}
+        own = {"active": self._active.cpu().clone(), "switches": self._switches.cpu().clone()}
+        return self._scores.state_dict() | own | {"due": torch.tensor(self._due)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""
         self._scores.load_state_dict(state)
-        for name in ("active", "column", "shift", "switches"):
+        for name in ("active", "switches"):
             getattr(self, f"_{name}").copy_(state[name])
         self._keep_on_host()
         super().load_state(state)
