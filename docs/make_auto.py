@@ -30,7 +30,7 @@ HEAD = (
     "| highest |\n"
     "|---|---:|---:|---:|---:|---:|---:|---:|"
 )
-LETTERS = {"factors": "c", "shrinks": "λ"}
+LETTERS = {"factors": "c", "powers": "a"}
 MOMENTUM = 0.9  # of all runs here; the oldest records do not say so
 
 

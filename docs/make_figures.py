@@ -49,7 +49,7 @@ PANELS = {  # and where the axis of S(W) ends
     Place("Fashion-MNIST", 12500, 1e-3, 0.01, "sgd", "lenet5", 128): 0.5,
     Place("CIFAR-10", 17500, 1e-4, 0.1, "sgd", "resnet18", 128): 1.0,
 }
-SHRINK = 0.1  # of the fixed factors that are drawn, or the nearest there is
+POWER = 1.0  # of the fixed factors that are drawn, or the nearest there is
 REACH = 2  # points on either side of one
 FACTORS = {1.0: 2, 0.3: 3, 0.1: 4, 0.03: 5}  # colours of fixed factors; 6 for any other
 
@@ -76,8 +76,8 @@ def score_series(own: Variant) -> Series:
 
 
 def one_a_factor(fixed: Sequence[Variant]) -> list[Variant]:
-    """Of several shrinkages with the same factor the one nearest to 0.1."""
-    far_first = sorted(fixed, key=lambda v: -abs(v.options["shrinks"][0] - SHRINK))
+    """Of several powers with the same factor the one nearest to 1."""
+    far_first = sorted(fixed, key=lambda v: -abs(v.options["powers"][0] - POWER))
     chosen = {v.options["factors"]: v for v in far_first}
     return [v for v in fixed if v in chosen.values()]
 

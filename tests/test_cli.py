@@ -97,7 +97,7 @@ def test_train_reproduce_and_report(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("method=emais-auto shrinks=0.1:x", "shrinks must be .* got 'x'"),
+        ("method=emais-auto powers=1:x", "powers must be .* got 'x'"),
         ("method=emais warmup_epochs=abc", "warmup_epochs must be .* got 'abc'"),
         ("method=emais smoothing=abc", "smoothing must be .* got 'abc'"),
         ("method=emais unbiased=abc", "unbiased must be True or False, got 'abc'"),

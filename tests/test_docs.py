@@ -283,7 +283,7 @@ SPECIAL = [
     {"options": {"smoothing": 0.5}},
     {"options": {"unbiased": True}},
     {"options": {"max_scale": 2}},
-    {"options": {"warmup_epochs": 1, "factors": 0.1, "shrinks": [0.1]}},
+    {"options": {"warmup_epochs": 1, "factors": 0.1, "powers": [1]}},
     {"options": {"no_longer_there": 1}},
     {"batch_size": 64},
     {"model": "perceptron"},

@@ -19,7 +19,7 @@ LENGTHS = {"fmnist": (6250, 12500, 25000), "cifar10": (17500, 35000), "chestxray
 # in them: tau (5000, 10000, 30000, 70000), steps between two refreshes (1000), and lengths (35000 to 140000).
 QUARTER = f"{CIFAR} method=emais weight_decay=5e-4"
 LONG = f"{FMNIST} lr=0.01 num_steps=25000"
-FIXED = "method=emais-auto factors=1,0.3,0.1,0.03 shrinks=0.1"  # with one candidate only: tau = c t
+FIXED = "method=emais-auto factors=1,0.3,0.1,0.03 powers=1"  # with one candidate only: tau = c t
 
 
 @dataclass(frozen=True)

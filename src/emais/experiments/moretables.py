@@ -162,14 +162,14 @@ def variant(config: Config) -> str:
 
     >>> variant(Config("fmnist", "lenet5", "emais", rule="none", options={"tau": 1000}))
     'EMAIS, τ = 1000, without learning-rate adjustment'
-    >>> variant(Config("fmnist", "lenet5", "emais-auto", options={"factors": 0.3, "shrinks": 0.1}))
+    >>> variant(Config("fmnist", "lenet5", "emais-auto", options={"factors": 0.3, "powers": 1}))
     'EMAIS-auto* with τ = 0.3 t alone'
     """
     options = dict(config.options)
     parts = [starred(config)]
     if isinstance(options.get("factors"), int | float):
         parts = [f"{parts[0]} with τ = {options.pop('factors'):g} t alone"]
-        options.pop("shrinks", None)
+        options.pop("powers", None)
     parts += [f"{'τ' if name == 'tau' else name} = {value}" for name, value in options.items()]
     if config.rule is not None:
         parts.append("without learning-rate adjustment" if config.rule == "none" else f"rule {config.rule}")
