@@ -11,6 +11,9 @@ from pathlib import Path
 
 import torch
 
+from emais import Engine
+
+NEVER = 2**62
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -35,6 +38,15 @@ def block_time(step: Callable[[], object], steps: int) -> float:
         step()
     wait()
     return (time.perf_counter() - start) / steps
+
+
+def seldom(imp: Engine) -> Callable[[], float]:
+    """Put off what a method does every `period` steps (refit, decide, lay out), and say how many ms a step it takes."""
+    period = getattr(imp, "period", None)
+    if not period:
+        return float
+    imp._due = NEVER  # type: ignore[attr-defined]
+    return lambda: 1e3 * statistics.median(block_time(imp.revise, 1) for _ in range(5)) / period  # type: ignore[attr-defined]
 
 
 class Step:

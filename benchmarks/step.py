@@ -3,11 +3,12 @@
     python benchmarks/step.py [--device cpu|cuda] [--out FOLDER]
 
 On the CPU: LeNet5, N = 128, RAIS, EMAIS and EMAIS-auto, through a DataLoader with 0 and with 2 workers. On a GPU:
-ResNet18 on 32x32 images in bf16, all methods, eager through a DataLoader, and with data on the GPU and captured as
-CUDA graphs. Through the DataLoader twice: a TensorDataset, of which our loader takes whole minibatches where torch's
-takes samples, and, "by sample", a data set that both take samples from.
+ResNet18 on 32x32 images in bf16, eager through a DataLoader with 0 and with 4 workers, and all methods with data on
+the GPU and captured as CUDA graphs. Through the DataLoader twice: a TensorDataset, of which our loader takes whole
+minibatches where torch's takes samples, and, "by sample", a data set that both take samples from.
 
-Every engine is past its warm-up. RAIS's time is that of a step plus a refit divided by the steps between two.
+Every engine is past its warm-up. What RAIS (refits) and EMAIS-auto (decisions) do only now and then is timed apart and
+added to a step, divided by the steps between two.
 
 The ratio is the median over fresh processes, with its range: where memory happens to lie makes a process faster or
 slower as a whole. On the CPU glibc is told to keep freed memory: else some processes, and within one process some of
@@ -29,7 +30,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from common import Step, block_time, hardware, save, side_by_side
+from common import Step, hardware, save, seldom, side_by_side
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -61,15 +62,8 @@ def past_warm_up(imp: emais.Engine) -> emais.Engine:
     return imp
 
 
-def refit_ms(imp: emais.Engine) -> float:
-    """Milliseconds a step that RAIS's refits add; 0 for other methods."""
-    if not hasattr(imp, "refit"):
-        return 0.0
-    return 1e3 * statistics.median(block_time(imp.refit, 1) for _ in range(5)) / imp.period
-
-
 def loader_steps(make: Callable[[], nn.Module], data: TensorDataset, device: str, **options: object) -> dict:
-    """Plain SGD, twice, and every method with logit gradients from autograd (EMAIS in closed form, too)."""
+    """Plain SGD, twice, and methods with logit gradients from autograd (EMAIS in closed form, too)."""
 
     def forward(x: Tensor) -> Tensor:
         x = x.to(device, non_blocking=True).float().div(255)
@@ -117,13 +111,12 @@ def loader_steps(make: Callable[[], nn.Module], data: TensorDataset, device: str
             loss.backward()
             optimizer.step()
 
-        return Step(weighted, lambda: refit_ms(imp))
+        return Step(weighted, seldom(imp))
 
-    names = ["rais", "emais", "emais-auto"] if device == "cpu" else [m for m in emais.METHODS if m != "sgd-scan"]
     return {
         "sgd": plain_step(),
         "sgd again": plain_step(),  # what the measurement itself is worth
-        **{name: method_step(name) for name in names},
+        **{name: method_step(name) for name in ("rais", "emais", "emais-auto")},
         "emais closed form": method_step("emais", closed_form=True),
     }
 
@@ -181,7 +174,7 @@ def resident_steps(images: Tensor, labels: Tensor) -> dict[str, Step]:
             imp.upkeep()
             replay()
 
-        return Step(again, lambda: refit_ms(imp))
+        return Step(again, seldom(imp))
 
     return {"sgd" if name == "sgd-scan" else name: make(name) for name in emais.METHODS}
 

@@ -47,7 +47,7 @@ def three_charts() -> list[Chart]:
 
 PANELS = {  # and where the axis of S(W) ends
     Place("Fashion-MNIST", 12500, 1e-3, 0.01, "sgd", "lenet5", 128): 0.5,
-    Place("CIFAR-10", 17500, 1e-4, 0.1, "sgd", "resnet18", 128): 1.0,
+    Place("CIFAR-10", 17500, 5e-4, 0.1, "sgd", "resnet18", 128): 1.2,
 }
 POWER = 1.0  # of the fixed factors that are drawn, or the nearest there is
 REACH = 2  # points on either side of one

@@ -89,6 +89,14 @@ def test_the_catalogue():
     rates = {(c.method, c.lr) for c in ITEMS["tuned_lr_cifar10"].configs(1)}
     assert rates == {(m, lr) for m in ("sgd-scan", "rais", "emais", "emais-auto") for lr in (0.03, 0.1, 0.3)}
     assert [label for label, item in ITEMS.items() if item.beyond][:3] == ["emais_auto", "rais_rules", "momentum"]
+    looked_at = {(c.data, c.method) for c in ITEMS["batchnorm"].configs(1)}
+    assert looked_at == {
+        (data, method)
+        for data in ("cifar10", "chestxray14")
+        for method in ("sgd-scan", "sgd-uni", "rais", "emais", "emais-auto")
+    }
+    assert {c.num_steps for c in ITEMS["batchnorm"].configs(1) if c.data == "cifar10"} == {17500}
+    assert {c.weight_decay for c in ITEMS["batchnorm"].configs(1) if c.data == "cifar10"} == {1e-4, 5e-4}
     with pytest.raises(EmaisError, match=r"seeds must be .* got 0"):
         ITEMS["tab:adam"].configs(seeds=0)
 

@@ -14,10 +14,17 @@ from conftest import losses_of
 from torch.utils.data import TensorDataset
 
 import emais
+from emais.experiments.catalogue import ITEMS
+from emais.experiments.findings import clearly
+from emais.experiments.recalibration import changes, recalibrated
+from emais.experiments.results import Results
+from emais.experiments.selection import better, of_item, present
+from emais.experiments.training import mean_sd
 
 DOCS = Path(__file__).parent.parent / "docs"
 OWN = DOCS / "your_own_method.md"
 AUTO = DOCS / "auto.md"
+RESULTS = DOCS / "results.md"
 README = DOCS.parent / "README.md"
 CARDS = {path.stem: path for path in sorted((DOCS / "methods").glob("*.md")) if path.stem != "README"}
 SECTIONS = ["Idea", "Formula", "Use", "Cost", "When it helps", "When it hurts", "What the original", "Reference"]
@@ -255,21 +262,29 @@ def test_what_the_page_on_auto_says_holds(make_auto):
         mean, error = make_auto.less_default(own, default)
         return mean / error if math.isfinite(error) else math.nan
 
-    def score(own, share):
-        return make_auto.mean_sd([make_auto.tail(r, "score", share) for r in own.runs.values()])[0]
+    def over(own, quantity, share):
+        return make_auto.mean_sd([make_auto.tail(r, quantity, share) for r in own.runs.values()])[0]
 
     own, default = of("Fashion-MNIST", 6250, 1e-3, 0.01, "sgd", "lenet5", 128)
-    same = [v for v in own.values() if v.options and not v.fixed]
-    assert len(same) >= 5
-    assert all(abs(noises(v, default)) < 2.8 for v in [*same, own["fixed: c = 0.1, λ = 0.1"]])
-    assert min(noises(own[n], default) for n in ("Linear-τ (emais)", "fixed: c = 1, λ = 0.1")) > 2.8
+    linear, long = own["Linear-τ (emais)"], own["fixed: c = 1, λ = 0.1"]
+    assert noises(linear, default) > 2.8
+    assert len([v for v in own.values() if v.options and not v.fixed]) >= 5
+    assert len([v for v in own.values() if v.fixed]) >= 6
+    assert all(abs(noises(v, default)) < 2.8 for v in own.values() if v.options)
+    assert 3 * over(default, "score", 0.2) < over(long, "score", 0.2) < over(linear, "score", 0.2)
+    assert over(default, "n_ems", 0.2) > over(long, "n_ems", 0.2) > over(linear, "n_ems", 0.2)
     own, default = of("Fashion-MNIST", 12500, 1e-3, 0.01, "sgd", "lenet5", 128)
-    assert all(abs(noises(own[n], default)) < 2.8 for n in ("Linear-τ (emais)", "fixed: c = 0.3, λ = 0.1"))
-    assert score(own["fixed: c = 0.3, λ = 0.1"], 0.2) > 2 * score(default, 0.2)
-    own, default = of("CIFAR-10", 17500, 1e-4, 0.1, "sgd", "resnet18", 128)
-    forgetting, linear = own["fixed: c = 0.1, λ = 0.3"], own["Linear-τ (emais)"]
-    assert score(default, 0.5) < score(linear, 0.5) < score(forgetting, 0.5)
-    assert not any(noises(v, default) > 2.8 for v in own.values() if v.fixed)  # one seed has no noise to compare with
+    assert [name for name, v in own.items() if v is not default and abs(noises(v, default)) > 2.8] == [
+        "fixed: c = 0.3, λ = 0.1"
+    ]
+    assert over(default, "n_ems", 0.2) > 2 * over(own["Linear-τ (emais)"], "n_ems", 0.2)
+    assert len(own) - 1 == 5  # comparisons, "one of five"
+    own, default = of("CIFAR-10", 17500, 5e-4, 0.1, "sgd", "resnet18", 128)
+    forgetting, linear = own["fixed: c = 0.1, λ = 0.1"], own["Linear-τ (emais)"]
+    assert over(default, "score", 0.5) < over(linear, "score", 0.5) < over(forgetting, "score", 0.5)
+    assert over(default, "n_ems", 0.2) > over(linear, "n_ems", 0.2) > over(forgetting, "n_ems", 0.2)
+    assert 0 < noises(linear, default) < 4.3
+    assert len(forgetting.runs) == 1  # no noise to compare with
 
 
 def auto_record(**changes):
@@ -335,6 +350,7 @@ def test_the_figure_of_the_page_on_auto_is_that_of_the_result_files(make_figures
     drawn = (DOCS / "img" / "auto.svg").read_text()
     assert curves(make_figures.pictures()["auto.svg"]) == curves(drawn)
     assert "EMAIS-auto (5 seeds)" in drawn
+    assert all(len(one.series) >= 3 for one in make_figures.auto_charts())  # of both data sets
     assert f"]({Path('img') / 'auto.svg'})" in AUTO.read_text()
 
 
@@ -349,6 +365,97 @@ def test_the_readme_has_the_numbers_of_the_tables():
     told = dict(re.findall(row, README.read_text().partition("## Results so far")[2].partition("\n## ")[0], re.M))
     assert len(made) == 3
     assert {steps: re.sub(r" \([\d.]+\)", "", cells) for steps, cells in told.items()} == made
+
+
+def test_results_has_the_numbers_of_the_tables():
+    """Its first table is the first of tables.md, bold as there."""
+    made = re.findall(r"^\| .* \| (\d+) \| ((?:[^|\n]+ \| ){4})[^|\n]+ \|$", first_table(DOCS / "tables.md"), re.M)
+    told = re.findall(r"^\|.*\| (\d+) \| [\dto ]+ \| ((?:[^|\n]+ \| ?){4})$", first_table(RESULTS), re.M)
+    assert len(made) == 11
+    assert {(n, re.sub(r" \([\d.]+\)", "", cells).strip(" |")) for n, cells in told} == {
+        (n, cells.strip(" |")) for n, cells in made
+    }
+
+
+def first_table(path):
+    return re.search(r"(?:^\|.*\n)+", path.read_text(), re.M)[0]
+
+
+def words(path):
+    return " ".join(path.read_text().split())
+
+
+def settings(label):
+    """Those of a table that were run, by data set, optimizer, weight decay, length and method."""
+    names = ("fmnist", "cifar10", "chestxray14")
+    records = [r for name in names for r in Results(DOCS.parent / "results" / f"{name}.jsonl").read()]
+    found = [(s.config, s) for s in present(of_item(ITEMS[label], records))]
+    return {(c.data, c.optimizer, c.weight_decay, c.num_steps, c.method): s for c, s in found}
+
+
+def test_what_is_said_of_n_ems_holds(make_auto):
+    """The ratio of EMAIS-auto's to EMAIS's in every row, means over seeds and the second half of the run."""
+    own = {
+        k: s for label in ("res_fmnist", "adam", "res_cinic10", "res_nih") for k, s in settings(f"tab:{label}").items()
+    }
+
+    def size(*key):
+        return make_auto.mean_sd([make_auto.tail(r, "n_ems", 0.5) for r in own[key].records])[0]
+
+    rows = [key[:-1] for key in own if key[-1] == "emais-auto"]
+    found = [f"{size(*row, 'emais-auto') / size(*row, 'emais'):.2f}" for row in rows]
+    said = words(RESULTS).partition("the second half of the run, is ")[2].partition(" times. - ")[0]
+    assert re.findall(r"\d\.\d\d", said) == found
+    assert len(found) == 11
+    of_fmnist, of_cifar = found[:3], found[6:8]
+    for path in (README, CARDS["emais-auto"]):
+        assert f"{of_cifar[0]} and {of_cifar[1]} times" in words(path)
+        assert f"{of_fmnist[0]} to {of_fmnist[2]} times" in words(path)
+
+
+def test_what_is_said_of_the_lead_of_auto_holds():
+    """The differences in results.md, in its order, and which of them are more than two standard errors."""
+    fmnist, cifar, adam, chest = (settings(f"tab:{name}") for name in ("res_fmnist", "res_cinic10", "adam", "res_nih"))
+    said = words(RESULTS).partition("and norms last.** ")[2].partition(" - **")[0]
+    found = []
+    for own in (fmnist, cifar, adam, chest):
+        for key, auto in own.items():
+            if key[-1] == "emais-auto":
+                other = own[(*key[:-1], "emais")]
+                found.append(
+                    (f"{abs(auto.mean - other.mean):.2f}", clearly(auto, other), better(auto, auto.mean, other.mean))
+                )
+    short, long, of_cifar, rest = found[:2], found[2], found[3:5], found[5:]
+    over_scan = [
+        (f"{scan.mean - own.mean:.2f}", clearly(own, scan), True)
+        for own, scan in ((cifar[(*row, "emais-auto")], cifar[(*row, "sgd-scan")]) for row in CIFAR_ROWS)
+    ]
+    in_order = [*short, *of_cifar, *over_scan, *rest[:3], long, *rest[3:]]
+    assert re.findall(r"\d\.\d\d", said) == [gap for gap, *_ in in_order]
+    assert [clear for _, clear, _ in in_order] == [True] * 2 + [False] * 2 + [True] * 2 + [False] * 7
+    assert [ahead for *_, ahead in in_order] == [True] * 7 + [False] * 5 + [True]
+
+
+CIFAR_ROWS = [("cifar10", "sgd", decay, 17500) for decay in (1e-4, 5e-4)]
+
+
+def test_what_is_said_of_batchnorm_holds():
+    """Uniform statistics make EMAIS-auto worse on CIFAR-10 and leave SGD-Uni as it is; on the chest subset neither."""
+    own = settings("batchnorm")
+    auto, uni = ([own[(*row, method)] for row in CIFAR_ROWS] for method in ("emais-auto", "sgd-uni"))
+    said = re.findall(r"from (\d\.\d\d) to (\d\.\d\d) %", words(RESULTS).partition("**BatchNorm's")[2])
+    after = {id(s): mean_sd(recalibrated(s))[0] for s in own.values()}
+    assert said == [(f"{s.mean:.2f}", f"{after[id(s)]:.2f}") for s in (auto[1], auto[0], uni[1], uni[0])]
+    assert f"from {said[0][0]} to {said[0][1]} %" in words(README)
+    assert f"by {min(changes(auto[1])):.2f} to {max(changes(auto[1])):.2f} with each seed" in words(RESULTS)
+    mean, sd = mean_sd(changes(auto[0]))
+    assert 0 < mean < 4.3 * sd / math.sqrt(len(changes(auto[0])))
+    assert all(abs(mean_sd(changes(s))[0]) < 0.1 for s in uni)
+    assert after[id(uni[1])] - after[id(auto[1])] < 0.1 * (uni[1].mean - auto[1].mean)
+    chest = [mean_sd(changes(s))[0] for key, s in own.items() if key[0] == "chestxray14"]
+    assert min(chest) < 0 < max(chest)
+    assert f"at most {max(map(abs, chest)):.2f} on average" in words(RESULTS)
+    assert not any((*row, method) in own for row in CIFAR_ROWS for method in ("sgd-scan", "rais", "emais"))
 
 
 def ratios(file, case):
@@ -371,3 +478,27 @@ def test_the_step_times_in_words_are_the_measured_ones(end):
         cells = re.search(rf"^\| {kind}, {workers} workers \|(.*)\|$", README.read_text(), re.M)[1].split("|")
         told = [float(cell.split()[0]) for cell in cells]
         assert told == pytest.approx([own[m] for m in ("emais", "emais-auto", "rais", "sgd again")], abs=5.1e-4)
+
+
+def near(told, measured):
+    """Whether numbers in words are the measured ones, to their last digit."""
+    ends = [0.51 * 10.0 ** -len(number.partition(".")[2]) for number in told]
+    return all(abs(float(a) - b) <= end for a, b, end in zip(told, measured, ends, strict=True))
+
+
+def test_the_step_times_of_a_network_alone_are_the_measured_ones():
+    """A row for each in the README, and what results.md says of them."""
+    models = {"ResNet18": "resnet18", "ResNet50": "resnet50", "LeNet5": "lenet5"}
+    own = {name: ratios(f"single_{model}.jsonl", f"{model} alone") for name, model in models.items()}
+    for name, times in own.items():
+        cells = re.search(rf"^\| {name}, H200, alone \|(.*)\| \|$", README.read_text(), re.M)[1]
+        assert near(cells.replace("|", " ").split(), [times[m] for m in ("emais", "emais-auto", "rais")])
+    said = words(RESULTS).partition("**Time.** ")[2].partition("(with ResNet18 and LeNet5 before")[0]
+    in_order = [times[m] for m in ("emais", "emais-auto", "presampling", "rais") for times in own.values()]
+    assert near(re.findall(r"\d\.\d{2,3}\b(?! ms)", said), in_order)
+    short = [f"{own['LeNet5'][m]:.2f}" for m in ("emais", "emais-auto")]
+    assert f"0.36 ms, so little that the bookkeeping shows: {' and '.join(short)}" in words(README)
+    others = ("sgd-uni", "confidence", "confvar", "self-paced", "presampling")
+    listed = re.search(r"alone: (sgd-uni [^.]*\.\d+.*?)\. ", words(README))[1]
+    assert re.findall(r"([a-z-]+) [\d.]+", listed) == list(others)
+    assert near(re.findall(r"[\d.]+", listed), [own["ResNet18"][m] for m in others])

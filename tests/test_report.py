@@ -45,6 +45,8 @@ def record(config: Config, value: float | None, **changes: Any) -> dict[str, Any
         "score": [1.0, 0.5, None, 40.0], "test_step": steps, "test_error": tests, "map": tests,
     }  # fmt: skip
     metric = "map" if config.data == "chestxray14" else "test_error"
+    if config.model.startswith("resnet"):  # others have no BatchNorm
+        changes = {"recalibrated": None if value is None else value + 0.5} | changes
     run = {metric: value, "ms_per_step": 0.5, "hardware": "a machine", "torch": "2", "emais": "0", "python": "3"}
     return json.loads(json.dumps(asdict(config) | run | {"curves": curves} | changes))
 
@@ -55,6 +57,10 @@ def runs(config: Config, *values: float | None) -> list[dict[str, Any]]:
 
 def fmnist(method: str, num_steps: int = 6250, **changes: Any) -> Config:
     return Config("fmnist", "lenet5", method, num_steps=num_steps, **changes)
+
+
+def cifar10(method: str) -> Config:
+    return Config("cifar10", "resnet18", method, lr=0.1, weight_decay=5e-4, num_steps=17500)
 
 
 def setting(config: Config, *values: float | None) -> Setting:
@@ -156,6 +162,16 @@ def test_a_method_of_our_own_is_marked_and_takes_no_bold_away() -> None:
     assert bold([setting(fmnist("emais-auto"), 9.0, 9.2)]) == [False]
 
 
+def test_one_of_the_papers_methods_alone_is_not_the_best_of_them() -> None:
+    both = [*runs(fmnist("emais"), 9.0, 9.2), *runs(fmnist("emais-auto"), 8.9, 9.1)]
+    text = markdown_page(both, [])
+    assert "| 1e-3 | 6250 | – | – | 9.10 ± 0.14 | 9.00 ± 0.14 | – |" in text
+    assert "EMAIS is the best" not in text
+    more = markdown_page([*both, *runs(fmnist("rais"), 9.5, 9.6)], [])
+    assert "| 1e-3 | 6250 | – | 9.55 ± 0.07 | **9.10 ± 0.14** | **9.00 ± 0.14** | EMAIS 9.10 ± 0.14 |" in more
+    assert "in 1 of 1 rows of the table above that have another of them" in more
+
+
 def test_agreement_by_hand() -> None:
     text = markdown("tab:res_fmnist", SMALL)
     # SGD-Scan: |12.00 - 12.02| is small; RAIS: 0.50 <= 2 sqrt(0.16/3 + 0.0676/5) = 0.517
@@ -235,6 +251,29 @@ def test_momentum_beside_the_paper() -> None:
     assert any(said in sentence for sentence in findings(own))
 
 
+def test_statistics_of_uniform_minibatches_seed_by_seed() -> None:
+    own = runs(cifar10("emais-auto"), 5.0, 5.4)
+    own[1]["recalibrated"] = 6.2  # +0.5 and +0.8
+    chest = replace(cifar10("rais"), data="chestxray14", model="resnet50", weight_decay=1e-4, num_steps=1000)
+    own.append(record(chest, 9.0, recalibrated=8.75))
+    older = [{k: v for k, v in r.items() if k != "recalibrated"} for r in runs(cifar10("emais"), 5.0, 5.1, 5.2)]
+    older.append({**older[2], "method": "emais-auto"})
+    bad = record(cifar10("sgd-uni"), None)
+    text = markdown("batchnorm", [*own, *older, bad])
+    assert "| CIFAR-10 | 5e-4 | 17500 | EMAIS-auto* | 2 | 5.20 ± 0.28 | 5.85 ± 0.49 | +0.65 ± 0.21 |" in text
+    assert "| ChestX-ray14 | 1e-4 | 1000 | RAIS | 1 | 9.00 | 8.75 | −0.25 |" in text
+    assert "| SGD-Uni | 1 | – | – | – |" in text
+    assert "| EMAIS |" not in text  # none of its runs has it
+    assert "1 to 2 seeds each, on a machine. Not run yet: 22 of 25 settings." in text
+    said = next(s for s in findings([*own, *older]) if "BatchNorm" in s)
+    assert "CIFAR-10, 17500 steps, weight decay 5e-4, test error: EMAIS-auto 5.20 → 5.85; ChestX-ray14, 1000" in said
+    assert "mAP: RAIS 9.00 → 8.75." in said
+    page = markdown_page(older, [])
+    assert "## batchnorm" not in page
+    assert re.search(r"Nothing was run yet for [^.]*batchnorm", page)
+    assert not any("BatchNorm" in s for s in findings(older))
+
+
 def test_draws_over_parts_of_a_run_and_where_its_rate_ends() -> None:
     one = record(fmnist("rais"), 10.0)
     one["curves"] |= {"n_ems": [100.0, 200.0, 300.0, None], "lr": [0.2, 0.1, 0.0, 0.0]}
@@ -304,8 +343,7 @@ def test_times_are_those_of_the_ratios() -> None:
     assert by_name["emais"].hover == "3.00 ms a step, ratio 1.5000 (0.970 to 1.520)"
     assert case is not None
     assert [case.ms(method) for method in ("sgd-scan", "rais", "emais")] == [2.0, 2.5, 3.0]
-    cifar = Config("cifar10", "resnet18", "sgd-scan", lr=0.1, weight_decay=5e-4, num_steps=17500)
-    own = [one for m in ("sgd-scan", "rais", "emais") for one in runs(replace(cifar, method=m), 6.0, 6.5)]
+    own = [one for m in ("sgd-scan", "rais", "emais") for one in runs(cifar10(m), 6.0, 6.5)]
     figure = next(f for f in figures(own, NOISY) if f.label.endswith("time"))
     assert [series.x[-1] for series in figure.charts[0].series] == [35.0, 43.75, 52.5]  # 17500 steps of 2, 2.5 and 3 ms
     assert "SGD-Scan's, 2.00 ms, times the ratio" in figure.note
@@ -385,8 +423,7 @@ def test_curves_by_hand() -> None:
     assert rows_of(one, "applied") == pytest.approx([0.8, 0.6, 0.4, 0.2])
     assert rows_of(one, "scaled") == pytest.approx([0.4, 0.3, 0.2, 0.1])
     assert median_range([1.0, math.nan])[0] == 1.0
-    cifar = Config("cifar10", "resnet18", "emais", lr=0.1, weight_decay=5e-4, num_steps=17500)
-    figure = next(f for f in figures(runs(cifar, 6.0, 6.5), TIMINGS) if f.label.endswith("time"))
+    figure = next(f for f in figures(runs(cifar10("emais"), 6.0, 6.5), TIMINGS) if f.label.endswith("time"))
     assert list(figure.charts[0].series[0].x) == [13.12, 26.25, 39.38, 52.5]  # 3 ms a step
     assert "ResNet18 gpu, on a GPU." in figure.note
 

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from .catalogue import ITEMS, RIVALS
 from .cells import Cell, Table
 from .moretables import best_rate, by_method, last_moving, middle
-from .paper import RUN_SECONDS_FMNIST, SEEDS, TITLES, find
+from .paper import OURS, RUN_SECONDS_FMNIST, SEEDS, TITLES, find
+from .recalibration import recalibrated
 from .results import Record
 from .rows import decimal, empty, value_cell, with_sd
 from .selection import HEADS, Setting, better, by_row, hardware, method_name, of_item, present, star_note
+from .training import mean_sd
 from .verdicts import BOLD, best_of_paper, bold, tally, verdict
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
@@ -66,7 +68,7 @@ def findings(records: Sequence[Record]) -> list[str]:
         kinds = [verdict(s, find(s.config)).kind for s in settings]
         if any(kind != "none" for kind in kinds):
             found.append(f"{label}: {tally(kinds)}")
-    more = (momentum_sentence, rules_sentence, auto_sentence, tuned_sentences, time_sentence)
+    more = (momentum_sentence, rules_sentence, auto_sentence, batchnorm_sentence, tuned_sentences, time_sentence)
     return [*found, *(text for make in more for text in make(records))]
 
 
@@ -74,12 +76,12 @@ def standing(records: Sequence[Record]) -> list[str]:
     """In how many rows EMAIS is among the best of the paper's methods, and how it stands to SGD-Scan and EMAIS-auto."""
     rows = [{s.config.method: s for s in row if math.isfinite(s.mean)} for row in result_rows(records)]
     found = []
-    own = [row for row in rows if "emais" in row and len(row) > 1]
+    own = [row for row in rows if "emais" in row and len(row.keys() - set(OURS)) > 1]
     if own:
         strong = sum(bold([row["emais"], *(s for m, s in row.items() if m != "emais")])[0] for row in own)
         found.append(
             f"EMAIS is the best of the paper's methods, or within the best's standard deviation, in {strong} of "
-            f"{len(own)} rows of the table above."
+            f"{len(own)} rows of the table above that have another of them."
         )
     for one, other in (("emais", "sgd-scan"), ("emais-auto", "emais"), ("rais", "sgd-scan")):
         both = [(row[one], row[other]) for row in rows if one in row and other in row]
@@ -152,6 +154,19 @@ def auto_sentence(records: Sequence[Record]) -> list[str]:
             where = f"{TITLES[config.data]}, {config.num_steps} steps, weight decay {decimal(config.weight_decay)}"
             found.append(f"{where}: N_ems {sizes}, S(W) {scores}")
     return [f"From EMAIS to EMAIS-auto, over the second half of the run. {'; '.join(found)}."] if found else []
+
+
+def batchnorm_sentence(records: Sequence[Record]) -> list[str]:
+    """The metric as trained, and with BatchNorm's statistics from uniform minibatches."""
+    found = []
+    for row in by_row(present(of_item(ITEMS["batchnorm"], records))):
+        config, unit = row[0].config, "mAP" if row[0].metric == "map" else "test error"
+        pairs = [[with_sd(mean, math.nan) for mean in (s.mean, mean_sd(recalibrated(s))[0])] for s in row]
+        each = [f"{method_name(s.config)} {' → '.join(pair)}" for s, pair in zip(row, pairs, strict=True)]
+        where = f"{TITLES[config.data]}, {config.num_steps} steps, weight decay {decimal(config.weight_decay)}"
+        found.append(f"{where}, {unit}: {', '.join(each)}")
+    start = "With BatchNorm's statistics from uniform minibatches in place of those drawn in training."
+    return [f"{start} {'; '.join(found)}."] if found else []
 
 
 def tuned_sentences(records: Sequence[Record]) -> list[str]:

@@ -74,8 +74,8 @@ def settings_of(configs: Sequence[Config], records: Sequence[Record]) -> list[Se
 
 
 def of_item(item: Item, records: Sequence[Record]) -> list[Setting]:
-    """The settings of a table or figure."""
-    return settings_of(item.configs(1), records)
+    """The settings of a table or figure, with the records that have what it needs."""
+    return settings_of(item.configs(1), [r for r in records if not item.needs or item.needs in r])
 
 
 def present(settings: Sequence[Setting]) -> list[Setting]:

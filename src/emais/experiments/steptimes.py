@@ -86,8 +86,9 @@ def cost_table(timings: Sequence[Record]) -> Table:
     caption = (
         f"Time of a step relative to SGD-Scan, on {'; '.join(sorted({case.place for case in measured}))}; the paper's "
         "on a Tesla V100. A number in brackets is milliseconds a step. Ours are from alternating blocks of steps "
-        f"(hover: the range), {DASH} is not measured; the paper calls its own not suitable for a detailed "
-        f"comparison. {STAR}"
+        f"(hover: more digits, and the range over processes where there were several), {DASH} is not measured; the "
+        "paper calls its own not suitable for a detailed comparison. Alone: data, draws and crops on the device, too, "
+        f"and over an SGD-Scan that reports its variance; elsewhere SGD-Scan is a plain loop. {STAR}"
     )
     return Table(["case", *HEADS.values()], rows, caption, "Per-step time as a ratio to SGD")
 

@@ -12,6 +12,7 @@ from .cells import Cell, Table, to_markdown
 from .moretables import momentum_table, summary_table, tuned_table
 from .paper import COMPARABLE
 from .reaching import steps_tables
+from .recalibration import recalibration_table
 from .results import Record
 from .rows import Columns, count_cell, empty, first_cells, first_columns, gap_cell, paper_cell, value_cell
 from .selection import DASH, Setting, by_row, hardware, of_item, present, shown, star_note, starred
@@ -36,6 +37,8 @@ def tables(label: str, records: Sequence[Record]) -> list[Table]:
         return steps_tables(item, records)
     if label == "momentum":
         return [momentum_table(item, records)]
+    if label == "batchnorm":
+        return [recalibration_table(item, records)]
     return [(tuned_table if label.startswith("tuned_lr") else summary_table)(item, records)]
 
 

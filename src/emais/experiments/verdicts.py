@@ -28,9 +28,9 @@ class Verdict:
 
 
 def best_of_paper(settings: Sequence[Setting]) -> Setting | None:
-    """The best mean among the paper's methods."""
+    """The best mean among the paper's methods; None where fewer than two of them have one."""
     there = [s for s in settings if math.isfinite(s.mean) and s.config.method not in OURS]
-    if not there:
+    if len(there) < 2:
         return None
     return (max if there[0].metric == "map" else min)(there, key=lambda s: s.mean)
 
