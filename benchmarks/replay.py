@@ -4,15 +4,17 @@
     python benchmarks/replay.py FILE.npz [FILE.npz ...] [--out FOLDER]
 
 A recording has index, r and gradient norms of every minibatch. Replayed: moving statistics with tau = c t, turned into
-weights in three ways (mean + deviation as in the paper, root mean square, mean), with shrinkage l towards their mean;
-and the non-negative combination of all means, class means and a constant that is best in hindsight. For each, the
-second moment of r' g is the mean of r r' |g|^2, with r' from statistics that have not seen the minibatch: unbiased,
-whoever drew. N_ems and S(W) over the second half of the run and over its last fifth.
+w in three ways (mean + deviation as in the paper, root mean square, mean), and into weights (w + l mean(w))^a, where l
+bounds r; and the non-negative combination of all means, class means and a constant that is best in hindsight. For each,
+the second moment of r' g is the mean of r r' |g|^2, with r' from statistics that have not seen the minibatch: unbiased,
+whoever drew. N_ems and S(W) over the second half of the run and over its last fifth. That is on the recorded run's
+path: a sampler that draws some samples less often would find them changed more when it comes back to them.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +33,9 @@ from emais.experiments.sidebyside import SideBySide
 from emais.transfer import Observation
 
 FACTORS = (1.0, 0.3, 0.1, 0.03)
-SHRINKS = (0.0, 0.1, 0.3, 1.0)
+POWERS = (1.0, 0.8, 0.6, 0.4)
+BOUNDS = (np.inf, 30.0, 10.0, 4.0)
+PERIOD = 50  # steps between two times that l mean(w) is laid down anew
 FORMS: dict[str, Callable[[Any, Any], Any]] = {
     "mean + deviation": lambda mean, square: mean + np.sqrt(np.maximum(square - mean * mean, 0)),
     "root mean square": lambda mean, square: np.sqrt(square),
@@ -110,41 +114,70 @@ class Recording:
         return {"n_ems": round(n_ems, 1), "score": round((own - best) / (unif - best), 3)}
 
 
+class Samplers:
+    """Moving statistics of all samples, (M, C), and the weights (n, C, forms, powers, bounds) that they give."""
+
+    def __init__(self, num_samples: int) -> None:
+        self.mean, self.square = np.zeros((2, num_samples, len(FACTORS)), np.float32)
+        self.last = np.zeros(num_samples, np.int64)
+        powers, bounds = np.array(POWERS)[:, None], np.array(BOUNDS)
+        self.powers, self.shrinks = powers.astype(np.float32), 1 / (bounds ** (1 / powers) - 1)
+        self.lay_out()
+
+    def scores(self, i: Any) -> np.ndarray:
+        """w, (n, C, forms): 1 for a sample that was never seen."""
+        mean, square = self.mean[i], self.square[i]
+        w = np.stack([form(mean, square) for form in FORMS.values()], 2)
+        return np.where((self.last[i] > 0)[:, None, None], w, np.float32(1))
+
+    def shape(self, w: np.ndarray) -> np.ndarray:
+        """The weights from w."""
+        return np.maximum(w[..., None, None] + self.shift, 1e-12) ** self.powers
+
+    def lay_out(self) -> None:
+        """The shifts as the mean of w is now, and the sums of all weights."""
+        parts = np.array_split(np.arange(len(self.last)), 1 + len(self.last) // 5000)
+        center = sum(self.scores(i).sum(0, dtype=np.float64) for i in parts) / len(self.last)
+        self.shift = (center[..., None, None] * self.shrinks).astype(np.float32)
+        self.totals = sum(self.shape(self.scores(i)).sum(0, dtype=np.float64) for i in parts)
+
+    def learn(self, t: int, i: np.ndarray, g: np.ndarray) -> None:
+        """A minibatch; of a sample that is in it twice the first."""
+        i, first = np.unique(i, return_index=True)
+        before = self.shape(self.scores(i))
+        new = (1 - np.exp((t - self.last[i])[:, None] / (-np.array(FACTORS) * t))).astype(np.float32)
+        g = g[first, None]
+        self.mean[i] += new * (g - self.mean[i])
+        self.square[i] += new * (g * g - self.square[i])
+        self.last[i] = t
+        self.totals += (self.shape(self.scores(i)) - before).sum(0, dtype=np.float64)
+        if t % PERIOD == 0:
+            self.lay_out()
+
+
 def replay(run: Recording) -> tuple[np.ndarray, np.ndarray]:
-    """Second moments (T, C, forms, shrinks), and features (T, N, C + 2), each over its mean over all samples.
+    """Second moments (T, C, forms, powers, bounds), and features (T, N, C + 2), each over its mean over all samples.
 
     The features are the moving means, a class's mean of the one with c = 0.3 (one label a sample), and 1.
     """
     samples, count = len(run.labels), len(FACTORS)
-    mean, square = np.zeros((2, samples, count), np.float32)
-    last = np.zeros(samples, np.int64)
-    totals, shrinks = np.full((count, len(FORMS)), float(samples)), np.array(SHRINKS)
-    one_label = run.labels.ndim == 1
-    labels = run.labels.astype(np.int64) if one_label else np.zeros(samples, np.int64)
-    of_class, sizes = np.zeros(labels.max() + 1), np.bincount(labels)
-    moments = np.zeros((run.num_steps, count, len(FORMS), len(shrinks)))
+    all_of_them = Samplers(samples)
+    labels = run.labels.astype(np.int64) if run.labels.ndim == 1 else np.zeros(samples, np.int64)
+    of_class = center = np.ones(1)
+    moments = np.zeros((run.num_steps, *all_of_them.totals.shape))
     features = np.ones((run.num_steps, run.batch_size, count + 2), np.float32)
     for t in range(1, run.num_steps + 1):
         i, g, r = run.index[t - 1], run.norms[t - 1], run.r[t - 1]
-        m, q, known = mean[i], square[i], last[i] > 0
-        w = np.where(known[:, None, None], weights(m, q), 1.0)
-        center = totals / samples
-        other = (1 + shrinks) * center[..., None] / (w[..., None].clip(1e-12) + shrinks * center[..., None])
-        moments[t - 1] = ((r * g * g)[:, None, None, None] * other).mean(0)
-        features[t - 1, :, :count] = w[:, :, -1] / center[:, -1]
-        features[t - 1, :, count] = of_class[labels[i]] / sizes[labels[i]] / max(of_class.sum() / samples, 1e-12)
-        i, first = np.unique(i, return_index=True)
-        g, m, q, w = g[first], m[first], q[first], w[first]
-        new = 1 - np.exp((t - last[i])[:, None] / (-np.array(FACTORS) * t))
-        mean[i], square[i], last[i] = m + new * (g[:, None] - m), q + new * (g[:, None] ** 2 - q), t
-        totals += (weights(mean[i], square[i]) - w).sum(0)
-        np.add.at(of_class, labels[i], mean[i, 1] - m[:, 1])
+        if t % PERIOD == 1:
+            center = all_of_them.mean.mean(0).clip(1e-12)
+            of_class = np.bincount(labels, all_of_them.mean[:, 1]) / np.bincount(labels) / center[1]
+        w = all_of_them.scores(i)
+        other = all_of_them.totals / samples / all_of_them.shape(w)
+        moments[t - 1] = ((r * g * g)[:, None, None, None, None] * other).mean(0)
+        features[t - 1, :, :count] = w[:, :, -1] / center
+        features[t - 1, :, count] = of_class[labels[i]]
+        all_of_them.learn(t, i, g)
     return moments, features
-
-
-def weights(mean: np.ndarray, square: np.ndarray) -> np.ndarray:
-    """(n, C, forms) from the moving means of g and of g^2, (n, C)."""
-    return np.stack([form(mean, square) for form in FORMS.values()], 2)
 
 
 def best_combination(features: np.ndarray, rg2: np.ndarray, rounds: int = 300) -> tuple[np.ndarray, np.ndarray]:
@@ -173,8 +206,9 @@ def report(path: Path) -> list[dict[str, object]]:
     row("as drawn", run.drawn)
     for k, form in enumerate(FORMS):
         for c, factor in enumerate(FACTORS):
-            for s, shrink in enumerate(SHRINKS):
-                row(form, moments[:, c, k, s], factor=factor, shrink=shrink)
+            for (a, power), (b, bound) in itertools.product(enumerate(POWERS), enumerate(BOUNDS)):
+                limit = float(bound) if np.isfinite(bound) else None
+                row(form, moments[:, c, k, a, b], factor=factor, power=power, bound=limit)
     half = run.num_steps // 2
     shares, late = best_combination(features[half:], (run.r * run.norms**2)[half:])
     names = [*(f"mean {c:g}" for c in FACTORS), "class mean 0.3", "constant"]
