@@ -9,6 +9,7 @@ their place by themselves.
 from __future__ import annotations
 
 import inspect
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,12 +26,16 @@ ROOT = Path(__file__).parent.parent
 FILES = ("fmnist.jsonl", "cifar10.jsonl", "auto_study.jsonl")
 PAGE = ROOT / "docs" / "auto.md"
 MARKS = ("<!-- tables: made by docs/make_auto.py, not to be edited by hand -->", "<!-- end of tables -->")
+REPLAYED = ("<!-- replayed: made by docs/make_auto.py, not to be edited by hand -->", "<!-- end of replayed -->")
+REPLAY = ROOT / "benchmarks" / "results" / "replay.jsonl"
+BOUND = 10.0  # of the coefficients, in the table of what was replayed
 HEAD = (
     "| setting | seeds | test error, % | less the default's | N_ems | S(W), last fifth | S(W), second half "
     "| highest |\n"
     "|---|---:|---:|---:|---:|---:|---:|---:|"
 )
 LETTERS = {"factors": "c", "powers": "a"}
+LATE = "n_ems second half"
 MOMENTUM = 0.9  # of all runs here; the oldest records do not say so
 
 
@@ -204,12 +209,39 @@ def table(place: Place, own: Sequence[Variant]) -> str:
     )
 
 
+def replayed() -> str:
+    """N_ems over the second half of each recording: as drawn, and with other weights from the best factor."""
+    rows = [json.loads(line) for line in REPLAY.read_text("utf-8").splitlines()]
+    runs = list(dict.fromkeys(row["run"] for row in rows))
+
+    def cells(chosen: Callable[[Record], bool]) -> list[str]:
+        found = [max((r for r in rows if r["run"] == run and chosen(r)), key=lambda r: r[LATE]) for run in runs]
+        return [f"{r[LATE]:.0f}" + (f" (c = {r['factor']:g})" if "factor" in r else "") for r in found]
+
+    table = {"as drawn: mean + deviation, c = 1": cells(lambda r: r["sampler"] == "as drawn")}
+    for form, power in dict.fromkeys((r["sampler"], r["power"]) for r in rows if "power" in r):
+
+        def chosen(r: Record, own: tuple[str, float] = (form, power)) -> bool:
+            return (r["sampler"], r.get("power")) == own and r["bound"] == BOUND
+
+        table[form if power == 1 else f"({form})^{power:g}"] = cells(chosen)
+    table["best combination in hindsight"] = cells(lambda r: "shares" in r)
+    head = ["weights", *(run.replace(" emais", "") for run in runs)]
+    lines = [head, ["---"] + ["---:"] * len(runs), *([name, *found] for name, found in table.items())]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def between(text: str, marks: tuple[str, str], parts: Sequence[str]) -> str:
+    """The text with what stands between two marks made anew."""
+    before, rest = text.split(marks[0])
+    return before + "\n\n".join([marks[0], *parts, marks[1]]) + rest.split(marks[1])[1]
+
+
 def with_tables(text: str) -> str:
     """The page with its tables made anew."""
     found = variants()
     tables = [table(p, [v for v in found if v.place == p]) for p in dict.fromkeys(v.place for v in found)]
-    before, rest = text.split(MARKS[0])
-    return before + "\n\n".join([MARKS[0], *tables, MARKS[1]]) + rest.split(MARKS[1])[1]
+    return between(between(text, MARKS, tables), REPLAYED, [replayed()])
 
 
 if __name__ == "__main__":

@@ -287,6 +287,32 @@ def test_what_the_page_on_auto_says_holds(make_auto):
     assert len(forgetting.runs) == 1  # no noise to compare with
 
 
+def test_what_the_page_says_about_replayed_runs_holds(make_auto):
+    rows = [json.loads(line) for line in make_auto.REPLAY.read_text().splitlines()]
+    runs = {}
+    for row in rows:
+        runs.setdefault(row["run"], []).append(row)
+
+    def best(of, **what):
+        found = [r for r in runs[of] if all(r.get(k) == v for k, v in what.items())]
+        return max(r[make_auto.LATE] for r in found)
+
+    fmnist, *cifar = runs
+    assert len(cifar) == 2
+    promised = [best(of, sampler="mean", factor=0.3, power=1, bound=4) / best(of, sampler="as drawn") for of in cifar]
+    told = " ".join(AUTO.read_text().split())
+    assert "promises {:.2f} and {:.2f} times EMAIS's N_ems".format(*promised) in told
+    at = {"bound": make_auto.BOUND}
+    assert all(
+        best(of, sampler="mean", power=0.6, **at) > 1.05 * best(of, sampler="mean", power=1, **at) for of in cifar
+    )
+    for of, power in zip(runs, (1, 0.6, 0.6), strict=True):
+        mean = best(of, sampler="mean", power=power, **at)
+        assert all(mean >= best(of, sampler=form, **at) for form in ("mean + deviation", "root mean square", "mean"))
+        hindsight = max(r[make_auto.LATE] for r in runs[of] if "shares" in r) / mean
+        assert hindsight < (1.03 if of == fmnist else 1)
+
+
 def auto_record(**changes):
     """A made-up run of emais-auto with a test error of 9, unless something else is said."""
     run = {"data_title": "Fashion-MNIST", "num_steps": 10, "weight_decay": 1e-3, "lr": 0.01, "optimizer": "sgd"}

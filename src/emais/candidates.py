@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .columns import first_places
-from .errors import EmaisError, positive_float, positive_int
+from .errors import EmaisError, number_above, positive_float, positive_int
 from .sampling import WEIGHT_MIN
 from .scores import NORM_MAX
 
@@ -57,9 +58,7 @@ class CandidateScores:
         self.powers = tuple(positive_float("powers", a) for a in powers)
         if not self.powers or max(self.powers) > 1:
             raise EmaisError(f"powers must name at least one number from above 0 to 1, got {powers!r}")
-        if isinstance(bound, bool) or not isinstance(bound, Real) or not bound > 1:
-            raise EmaisError(f"bound, of the importance coefficients, must be a number above 1, got {bound!r}")
-        self.bound = float(bound)
+        self.bound = number_above("bound", bound, 1)
         self.candidates = [(c, a) for c in self.factors for a in self.powers]
         if not positive_float("window", window) >= 1:
             raise EmaisError(f"window must be at least 1 minibatch, got {window!r}")
@@ -155,17 +154,21 @@ class CandidateScores:
 
     def lay_out(self) -> None:
         """Take the shifts anew from the mean weights as they are now, and add up the weights of all candidates."""
-        blocks = [slice(i, i + BLOCK) for i in range(0, self.num_samples, BLOCK)]
-        mean = sum(self._means(block).sum(0, dtype=torch.float64) for block in blocks) / self.num_samples
+        mean = self._sum(self._means) / self.num_samples
         self.shifts.copy_(mean[:, None] * self._shrinks)
         for k in range(len(self.powers)):
-            self.totals[:, k].copy_(sum(self._shaped(block, k).sum(0, dtype=torch.float64) for block in blocks))
+            self.totals[:, k].copy_(self._sum(partial(self._weights, k)))
 
-    def _means(self, block: slice) -> Tensor:
-        return torch.where((self.last_step[block] > 0)[:, None], self.means[block], self.unseen)
+    def _weights(self, k: int, rows: slice) -> Tensor:
+        return self._means(rows).add_(self.shifts[:, k]).pow_(self.powers[k]).clip_(WEIGHT_MIN)
 
-    def _shaped(self, block: slice, k: int) -> Tensor:
-        return self._means(block).add_(self.shifts[:, k]).pow_(self.powers[k]).clip_(WEIGHT_MIN)
+    def _sum(self, part: Callable[[slice], Tensor]) -> Tensor:
+        """Sum over all samples of what `part` gives for some of them, (n, C), one block after the other."""
+        blocks = [slice(i, i + BLOCK) for i in range(0, self.num_samples, BLOCK)]
+        return torch.stack([part(block).sum(0, dtype=torch.float64) for block in blocks]).sum(0)
+
+    def _means(self, rows: slice) -> Tensor:
+        return torch.where((self.last_step[rows] > 0)[:, None], self.means[rows], self.unseen)
 
     def weights(self, candidate: Tensor) -> Tensor:
         """The weights of all samples under one candidate, (M,); candidate (1,)."""

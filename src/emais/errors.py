@@ -68,6 +68,17 @@ def number_from_0(name: str, value: object, below: float = math.inf) -> float:
     return float(value)
 
 
+def number_above(name: str, value: object, low: float) -> float:
+    """Return `value` as a float above `low`, infinity included, or say what was given.
+
+    >>> number_above("bound", 10, 1)
+    10.0
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > low:
+        raise EmaisError(f"{name} must be a number above {low:g}, got {value!r}")
+    return float(value)
+
+
 def check_index(indices: Tensor, num_samples: int) -> None:
     """Refuse sample indices outside 0 to M - 1, where numpy would count from the end.
 
