@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,7 @@ class CandidateScores:
     seen the minibatch. Averaged over about `window` minibatches, less the average of |mean r g|^2, these are the
     candidates' `traces`.
 
-    means: (M, C) float32; last_step: (M,) int32; 4 bytes a sample and factor, and 4.
+    means: (M, C) float32, `unseen` where there is none; last_step: (M,) int32; 4 bytes a sample and factor, and 4.
 
     >>> s = CandidateScores(4, factors=(1.0, 0.1), powers=(1.0, 0.6))
     >>> norms = np.array([2.0, 1.0], np.float32)
@@ -64,7 +62,7 @@ class CandidateScores:
             raise EmaisError(f"window must be at least 1 minibatch, got {window!r}")
         self.window, self.unseen, self.resident = float(window), unseen, resident
         shape = len(self.factors), len(self.powers)
-        self.means = torch.zeros(num_samples, shape[0], device=device)
+        self.means = torch.full((num_samples, shape[0]), unseen, device=device)
         self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)
         self.shifts = torch.zeros(shape, device=device)  # l mean(w_c), since the latest `lay_out`
         self.totals = torch.zeros(shape, dtype=torch.float64, device=device)  # of the weights
@@ -92,15 +90,15 @@ class CandidateScores:
         update = self._on_device if self.resident else self._on_host
         return update(step, index, norms, r, grad)
 
-    def _advance(self, step: Any, age: Any, g: Any, means: Any) -> Any:
-        """Algorithm 1's recurrence for all factors: means (n, C) -> means."""
+    def _advance(self, step: Any, last: Any, age: Any, g: Any, means: Any) -> Any:
+        """Algorithm 1's recurrence for all factors, from 0 on: means (n, C) -> means."""
         alpha = self._xp.exp(age[:, None] * (self._inverse * (-1.0 / step)))
+        means = means * (last > 0)[:, None]
         return means + (1 - alpha) * (g[:, None] - means)
 
-    def _weigh(self, means: Any, last: Any, shifts: Any) -> Any:
+    def _weigh(self, means: Any, shifts: Any) -> Any:
         """The weights of all candidates, (n, C, A)."""
-        w = self._xp.where((last > 0)[:, None], means, self.unseen)
-        return ((w[:, :, None] + shifts) ** self._powers).clip(WEIGHT_MIN)
+        return ((means[:, :, None] + shifts) ** self._powers).clip(WEIGHT_MIN)
 
     def _on_host(self, step: int, index: Any, g: Any, r: Any, grad: Any) -> tuple[Any, Any]:
         means, lasts, shifts, totals, moments = self._views
@@ -108,34 +106,32 @@ class CandidateScores:
         if not usable.all():
             index, g, r = index[usable], g[usable], r if r is None else r[usable]
         rows, last = means.take(index, 0), lasts.take(index)
-        before = self._weigh(rows, last, shifts)
+        before = self._weigh(rows, shifts)
         if r is not None:
             self._compare(moments, totals, before, r, g, grad)
         _, first = np.unique(index, return_index=True)
         index, g, rows, last, before = (x.take(first, 0) for x in (index, g, rows, last, before))
         age = np.maximum(step - last, 0)
-        rows = self._advance(step, age.astype(np.float32), g, rows)
-        means[index] = rows
-        lasts[index] = last = last + age
-        after = self._weigh(rows, last, shifts)
+        means[index] = rows = self._advance(step, last, age.astype(np.float32), g, rows)
+        lasts[index] = last + age
+        after = self._weigh(rows, shifts)
         totals += (after.astype(np.float64) - before).sum(0)
         return index, after.reshape(len(index), -1)
 
     def _on_device(self, step: Any, index: Tensor, norms: Tensor, r: Any, grad: Any) -> tuple[Tensor, Tensor]:
         rows, last = self.means.index_select(0, index), self.last_step.index_select(0, index)
-        before = self._weigh(rows, last, self.shifts)
+        before = self._weigh(rows, self.shifts)
         usable = norms <= NORM_MAX
         g = torch.where(usable, norms, 0.0)
         if r is not None:
             self._compare(self.moments, self.totals, before, r, g, grad)
         first, known, once = first_places(index, usable)
         age = (step - last).clamp_(min=0) * known
-        moved = self._advance(step, age.float(), g.index_select(0, first), rows)
+        moved = self._advance(step, last, age.float(), g.index_select(0, first), rows)
         rows = torch.where(known.unsqueeze(1), moved, rows)
-        last = (last + age).int()
         self.means.index_copy_(0, index, rows)
-        self.last_step.index_copy_(0, index, last)
-        after = self._weigh(rows, last, self.shifts)
+        self.last_step.index_copy_(0, index, (last + age).int())
+        after = self._weigh(rows, self.shifts)
         self.totals.add_(((after.double() - before) * once.view(-1, 1, 1)).sum(0))
         return index, after.flatten(1)
 
@@ -153,30 +149,19 @@ class CandidateScores:
     # ---- all samples
 
     def lay_out(self) -> None:
-        """Take the shifts anew from the mean weights as they are now, and add up the weights of all candidates."""
-        mean = self._sum(self._means) / self.num_samples
+        """Take the shifts anew from the means as they are now, and add up the weights of all candidates."""
+        mean = self.means.sum(0, dtype=torch.float64) / self.num_samples
         self.shifts.copy_(mean[:, None] * self._shrinks)
-        for k in range(len(self.powers)):
-            self.totals[:, k].copy_(self._sum(partial(self._weights, k)))
-
-    def _weights(self, k: int, rows: slice) -> Tensor:
-        return self._means(rows).add_(self.shifts[:, k]).pow_(self.powers[k]).clip_(WEIGHT_MIN)
-
-    def _sum(self, part: Callable[[slice], Tensor]) -> Tensor:
-        """Sum over all samples of what `part` gives for some of them, (n, C), one block after the other."""
-        blocks = [slice(i, i + BLOCK) for i in range(0, self.num_samples, BLOCK)]
-        return torch.stack([part(block).sum(0, dtype=torch.float64) for block in blocks]).sum(0)
-
-    def _means(self, rows: slice) -> Tensor:
-        return torch.where((self.last_step[rows] > 0)[:, None], self.means[rows], self.unseen)
+        blocks = self.means.split(BLOCK)
+        for k, power in enumerate(self.powers):
+            parts = ((block + self.shifts[:, k]).pow_(power).clip_(WEIGHT_MIN) for block in blocks)
+            self.totals[:, k].copy_(torch.stack([part.sum(0, dtype=torch.float64) for part in parts]).sum(0))
 
     def weights(self, candidate: Tensor) -> Tensor:
         """The weights of all samples under one candidate, (M,); candidate (1,)."""
         column, k = candidate.div(len(self.powers), rounding_mode="floor"), candidate % len(self.powers)
-        means = self.means.index_select(1, column).squeeze(1)
-        w = torch.where(self.last_step > 0, means, self.unseen)
-        shift = self.shifts.view(-1).index_select(0, candidate)
-        return w.add_(shift).pow_(torch.as_tensor(self._powers).index_select(0, k)).clip_(WEIGHT_MIN)
+        power, shift = torch.as_tensor(self._powers)[k], self.shifts.view(-1)[candidate]
+        return (self.means.index_select(1, column).squeeze(1) + shift).pow_(power).clip_(WEIGHT_MIN)
 
     def state_dict(self) -> dict[str, Tensor]:
         """All state, copied to the CPU."""
