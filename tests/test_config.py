@@ -53,6 +53,10 @@ def test_settings_of_a_method_are_options():
         (f"{SHORT} resident=1", "unknown setting of emais 'resident'"),
         (f"{SHORT} seed", "key=value pairs, got 'seed'"),
         ("data=digits model=perceptron", "lacks method="),
+        ("data=digits", "lacks model=, method="),
+        ("dat=digits", "unknown key 'dat'.*did you mean 'data'"),
+        ("data=digist", "unknown data 'digist'.*did you mean 'digits'"),
+        ("data=digits method=emias", "unknown method 'emias'.*did you mean 'emais'"),
         ("data=digits model=perceptron method=sgd-scan tau=5", "unknown setting of sgd-scan 'tau'"),
     ],
 )

@@ -239,6 +239,8 @@ def test_diagnostics_before_anything():
         ({"seed": 1.5}, "seed must be .* got 1.5"),
         ({"smoothing": 1.0}, "smoothing must be .* got 1.0"),
         ({"max_scale": 0}, "max_scale must be .* got 0"),
+        ({"device": "gpu"}, "device 'gpu' cannot be used here: "),
+        ({"device": "cuda:99"}, "device 'cuda:99' cannot be used here: "),
     ],
 )
 def test_bad_settings(settings, message):
@@ -254,6 +256,8 @@ def test_unknown_settings_and_methods():
         emais.create("sgd-scan", 1000, kappa=1)
     with pytest.raises(EmaisError, match=r"unknown method 'emas': .*sgd-scan.* did you mean 'emais'"):
         emais.create("emas", 100)
+    with pytest.raises(EmaisError, match=r"unknown method 'EMAIS': .* did you mean 'emais'"):
+        emais.create("EMAIS", 100)
 
 
 def test_misuse_of_a_draw(task):
@@ -269,6 +273,8 @@ def test_misuse_of_a_draw(task):
         ((losses, z.detach(), draw), "logits do not require grad"),
         ((losses, z.clone(), draw), "do not depend on logits"),
         ((losses, z, draw.index), "draw must be .* got Tensor"),
+        ((losses.tolist(), z, draw), "losses must be a tensor, one number a sample, got list"),
+        ((losses, (z, z), draw), "logits must be a tensor, .* got tuple"),
     ]:
         with pytest.raises(EmaisError, match=message):
             imp.loss(*args)
@@ -277,7 +283,9 @@ def test_misuse_of_a_draw(task):
     with pytest.raises(EmaisError, match=r"grads must be .* got \(3, 3\)"):
         imp.loss(losses, z, draw, grads=torch.zeros(3, 3))
     imp.loss(losses, z, draw)  # none of the refusals used it up
-    with pytest.raises(EmaisError, match="used already"):
+    with pytest.raises(EmaisError, match="attach takes a torch optimizer, got Linear"):
+        imp.attach(model)
+    with pytest.raises(EmaisError, match=r"used already.* closure several times, such as LBFGS"):
         imp.loss(losses, z, draw.to("cpu"))
     with pytest.raises(EmaisError, match=r"losses must be \(2,\) as index"):
         imp.refresh(torch.tensor([0, 1]), losses, z)
@@ -331,7 +339,7 @@ def test_logits_of_another_shape_in_one_report_are_refused(task):
     imp.attach(torch.optim.SGD(task[1].parameters(), lr=0.1))
     observe_made_up(imp, (3, 5))
     observe_made_up(imp, (3, 7))
-    with pytest.raises(EmaisError, match=r"with 15 and 21 logits a sample.*same shape"):
+    with pytest.raises(EmaisError, match=r"with 15 and 21 logits a sample.*same shape: pad them"):
         _ = imp.diagnostics.tr_is
 
 

@@ -194,8 +194,36 @@ def test_unfit_data_sets(dataset, message):
 
 @pytest.mark.parametrize("name", ["batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"])
 def test_options_that_are_the_engines(name):
-    with pytest.raises(EmaisError, match=f"{name} is decided by the engine"):
+    with pytest.raises(EmaisError, match=f"{name} is the engine's to decide"):
         emais.EMAIS(60, 8).loader(Squares(), **{name: 1})
+
+
+def test_two_passes_at_the_same_time():
+    imp = emais.EMAIS(60, 8)
+    loader = imp.loader(Squares(), num_workers=2)
+    first, second = iter(loader), iter(loader)
+    next(first)
+    next(second)
+    with pytest.raises(EmaisError, match=r"step 2 was handed to a newer pass.* end one pass before the next begins"):
+        next(first)
+
+
+def test_a_data_set_that_grew():
+    dataset = Squares()
+    imp = emais.EMAIS(60, 8)
+    loader = imp.loader(dataset)
+    consume(imp, loader)
+    dataset.n = 61
+    with pytest.raises(EmaisError, match="the data set has 61 samples, the engine was made for num_samples=60"):
+        next(iter(loader))
+
+
+def test_a_pass_left_early_is_followed_by_a_whole_one():
+    imp = emais.EMAIS(60, 8)
+    loader = imp.loader(Squares())
+    consume(imp, loader, limit=3)
+    assert len(loader) == 8
+    assert [row[0] for row in consume(imp, loader)] == list(range(4, 12))
 
 
 def test_unknown_option():

@@ -226,3 +226,23 @@ def test_a_tensor_rate_that_two_groups_share_is_scaled_once(task):
         assert float(lr) == pytest.approx(0.1)
         assert used[-1] == pytest.approx([0.1 * imp.diagnostics.lr_scale] * 2)
     assert imp.diagnostics.lr_scale != 1
+
+
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("index", [[3], [3, 3]])
+@pytest.mark.parametrize("rule", ["linear", "sqrt"])
+def test_rounding_is_no_variance(index, resident, rule):
+    """Minibatches of one sample, once or twice: tr_is is the rounding of a difference of equals, of either sign."""
+    imp = emais.create("emais", 50, batch_size=len(index), resident=resident, warmup_epochs=0)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    imp.attach(torch.optim.SGD([weight], lr=0.1), rule=rule)
+    g = torch.Generator().manual_seed(0)
+    for _ in range(40):
+        draw = imp.draw()
+        draw.index[:] = torch.tensor(index)
+        draw.r[:] = torch.rand(1, generator=g) + 0.5
+        z = torch.zeros(len(index), 7, requires_grad=True)
+        imp.observe(z.sum(1), z, draw, grads=torch.rand(1, 7, generator=g).expand(len(index), 7))
+        assert imp.diagnostics.lr_scale == 1
+        imp._scalers[0].optimizer.step()
+    assert imp.diagnostics.degenerate == 40

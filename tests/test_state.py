@@ -2,6 +2,7 @@
 
 import copy
 import io
+import pickle
 
 import pytest
 import torch
@@ -68,6 +69,48 @@ def test_resume_is_exact(task, method, options, at, workers):
         assert a[3:] == b[3:]
 
 
+@pytest.mark.parametrize("method", ["emais", "rais", "confvar"])
+def test_a_resumed_pass_ends_where_the_epoch_does(task, method):
+    """With workers, too: where a pass ends, prefetching pauses, so a border that moves would change the draws."""
+    dataset, model = task
+
+    def epochs(imp, optimizer, count, save_at=0):
+        rows, saved = [], None
+        for _ in range(count):
+            for batch, draw in imp.loader(dataset, num_workers=2):
+                losses, z = losses_of(model, batch)
+                optimizer.zero_grad()
+                imp.loss(losses, z, draw).backward()
+                optimizer.step()
+                rows.append((draw.step, draw.index.tolist(), draw.r.tolist()))
+                if draw.step == save_at:
+                    saved = copy.deepcopy((imp.state_dict(), model.state_dict(), optimizer.state_dict()))
+        return rows, saved
+
+    def made():
+        imp = emais.create(method, 96, batch_size=16, seed=5, warmup_epochs=1)  # 6 steps an epoch
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        imp.attach(optimizer)
+        return imp, optimizer
+
+    want, saved = epochs(*made(), 4, save_at=9)
+    imp, optimizer = made()
+    for part, state in zip((imp, model, optimizer), saved, strict=True):
+        part.load_state_dict(state)
+    loader = imp.loader(dataset)
+    assert len(loader) == 3
+    got, _ = epochs(imp, optimizer, 3)
+    assert got == want[9:]
+    assert len(loader) == 6
+
+
+def test_an_engine_is_not_copied_but_saved():
+    imp = emais.EMAIS(96, 16)
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(EmaisError, match=r"EMAIS cannot be copied or pickled: save its state_dict\(\)"):
+            copied(imp)
+
+
 def test_state_of_a_resident_engine(task):
     a, b = (emais.EMAIS(96, 16, resident=True, warmup_epochs=0) for _ in range(2))
     for k in range(9):
@@ -117,6 +160,7 @@ def state_with(**changes):
         (state_with(state__mean=[0.0] * 96), "state.mean must be .* got list"),
         (state_with(step=-1), "step must be .* got -1"),
         (state_with(step=1.5), "step must be .* got 1.5"),
+        (state_with(into="x"), "into must be .* got 'x'"),
         (state_with(ahead__index=torch.zeros(1, 5, dtype=torch.int64)), r"ahead.index must be .* got .*\(1, 5\)"),
     ],
 )

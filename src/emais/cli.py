@@ -102,7 +102,9 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     text = "write all tables and figures that there are results for as one page"
     report = commands.add_parser("report", help=text, description=f"{text[0].upper()}{text[1:]}.")
     report.add_argument("--results", type=Path, metavar="DIR", default=Path("results"), help="(default: results)")
-    report.add_argument("--out", type=Path, metavar="FILE", default=Path("out/report.html"))
+    report.add_argument(
+        "--out", type=Path, metavar="FILE", default=Path("out/report.html"), help="(default: out/report.html)"
+    )
     report.set_defaults(run=run_report)
 
 

@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .errors import EmaisError, UnknownOption, check_index, number_from_0, positive_float, positive_int
+from .errors import (
+    EmaisError,
+    UnknownOption,
+    check_index,
+    number_from_0,
+    positive_float,
+    positive_int,
+    usable_device,
+)
 from .functional import MAX_SCALE
 from .gradients import raw_logit_gradients
 from .loading import Draw, Loader, Score, Ticket
@@ -65,7 +73,7 @@ class Engine:
         if not isinstance(unbiased, bool):
             raise EmaisError(f"unbiased must be True or False, got {unbiased!r}")
         smoothing = number_from_0("smoothing", smoothing, below=1)
-        self.seed, self.device = seed, torch.empty(0, device=device).device
+        self.seed, self.device = seed, usable_device(device)
         self._resident = self.device.type != "cpu" if resident is None else resident
         max_scale = positive_float("max_scale", max_scale)
         self.monitor = Monitor(smoothing, unbiased, max_scale, self.device, on_host=not self._resident)
@@ -79,6 +87,7 @@ class Engine:
         self._scalers: list[StepScaler | OwnStep] = []
         self._waiting: dict[int, Draw] = {}  # drawn and not delivered yet, by step
         self._again: list[Draw] = []  # drawn and not delivered by an earlier pass
+        self._into, self._resuming = 0, False  # steps of the present pass, and whether the next one goes on with it
 
     @classmethod
     def settings(cls) -> list[str]:
@@ -164,7 +173,8 @@ class Engine:
     def steps_in_pass(self) -> int:
         """Steps that one pass over the loader takes from here."""
         if self.num_steps is None:
-            return math.ceil(self.num_samples / self.batch_size)
+            epoch = math.ceil(self.num_samples / self.batch_size)
+            return epoch - self._into % epoch
         return max(0, self.num_steps - self.step)
 
     def issue(self) -> Draw:
@@ -175,12 +185,23 @@ class Engine:
 
     def deliver(self, step: int) -> Draw:
         """The draw of a minibatch that has arrived."""
+        if step not in self._waiting:
+            raise EmaisError(
+                f"step {step} was handed to a newer pass over a loader of this engine: end one pass before the next "
+                "begins, or make an engine for each"
+            )
+        self._into += 1
         return self._waiting.pop(step)
 
-    def reissue(self) -> None:
+    def begin_pass(self) -> None:
         """Queue draws whose minibatches never arrived: a new pass begins with them."""
+        self._into, self._resuming = (self._into if self._resuming else 0), False
         self._again = sorted([*self._waiting.values(), *self._again], key=lambda d: int(d.step))
         self._waiting.clear()
+
+    def end_pass(self) -> None:
+        """A pass is over, or was left early: the next is a whole one."""
+        self._into = 0
 
     @property
     def step(self) -> int:
@@ -218,7 +239,12 @@ class Engine:
         if ticket.owner is not self:
             raise EmaisError("this draw was made by another engine: its r belongs to that engine's distribution")
         if ticket.used:
-            raise EmaisError("this draw was used already: each draw is observed once, take the next from the loader")
+            raise EmaisError(
+                "this draw was used already: each draw is observed once, take the next from the loader (so an "
+                "optimizer that evaluates its closure several times, such as LBFGS, cannot be used)"
+            )
+        if not isinstance(losses, Tensor):
+            raise EmaisError(f"losses must be a tensor, one number a sample, got {type(losses).__name__}")
         if losses.dim() != 1 or len(losses) != len(draw):
             raise EmaisError(
                 f"losses must be one number a sample, shape ({len(draw)},) as the draw, got {tuple(losses.shape)}: "
@@ -281,11 +307,16 @@ class Engine:
 
         None instead of an optimizer, with a rule, is for an update of your own: see `OwnStep`.
         """
+        if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
+            raise EmaisError(f"attach takes a torch optimizer, got {type(optimizer).__name__}")
         if any(s.optimizer is optimizer for s in self._scalers):
             raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
         rule = check_rule(rule or self.rule or default_rule(optimizer))
         if self._scalers and rule != self.monitor.rule:
-            raise EmaisError(f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}")
+            raise EmaisError(
+                f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}: pass the "
+                "same rule= for each"
+            )
         scaler: StepScaler | OwnStep
         if optimizer is None:
             scaler = OwnStep(self._factor, self.monitor, self._scalers)
@@ -312,6 +343,7 @@ class Engine:
             "method": self.name,
             "settings": self.fixed(),
             "step": int(self._source.step),
+            "into": self._into,
             "ahead": {
                 "step": torch.tensor([d.step for d in ahead], dtype=torch.int64),
                 "index": torch.stack([d.index for d in ahead]) if ahead else torch.empty(0, n, dtype=torch.int64),
@@ -320,6 +352,12 @@ class Engine:
             "monitor": self.monitor.state_dict(),
             "state": self.state(),
         }
+
+    def __getstate__(self) -> Any:
+        raise EmaisError(
+            f"{type(self).__name__} cannot be copied or pickled: save its state_dict(), and load that into one "
+            "made alike"
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state_dict`; refuses, by name, a state that was made by a different engine."""
@@ -332,6 +370,7 @@ class Engine:
             for t, i, r in zip(ahead["step"], ahead["index"], ahead["r"], strict=True)
         ]
         self._source.restore(state["step"])
+        self._into, self._resuming = state["into"], True
         self.monitor.load_state_dict(state["monitor"])
         self.monitor.step = state["step"] - len(self._again)
         self.load_state(state["state"])
@@ -339,6 +378,8 @@ class Engine:
 
 def per_sample(losses: Tensor, logits: Tensor, grads: Tensor | None) -> Tensor:
     """Gradients as (N, D): the ones given, or autograd's of the losses by the logits."""
+    if not isinstance(logits, Tensor):
+        raise EmaisError(f"logits must be a tensor, perhaps the .logits of an output, got {type(logits).__name__}")
     if grads is None:
         grads = raw_logit_gradients(losses, logits)
     elif grads.dim() == 0 or len(grads) != len(losses):

@@ -9,6 +9,7 @@ from numbers import Real
 from operator import index
 from typing import SupportsIndex
 
+import torch
 from torch import Tensor
 
 
@@ -30,8 +31,9 @@ def nearest(value: object, known: Iterable[str]) -> str:
     >>> nearest("emias", ["emais", "rais"])
     "; did you mean 'emais'?"
     """
-    close = difflib.get_close_matches(str(value), list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    words = {word.lower(): word for word in known}
+    close = difflib.get_close_matches(str(value).lower(), words, n=1)
+    return f"; did you mean {words[close[0]]!r}?" if close else ""
 
 
 def positive_int(name: str, value: object) -> int:
@@ -88,3 +90,12 @@ def check_index(indices: Tensor, num_samples: int) -> None:
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < num_samples:  # sync on a device
         low, high = int(indices.min()), int(indices.max())
         raise EmaisError(f"indices must be from 0 to {num_samples - 1}, got values from {low} to {high}")
+
+
+def usable_device(device: torch.device | str) -> torch.device:
+    """The device, with its index, or say that it cannot be used here."""
+    try:
+        return torch.empty(0, device=device).device
+    except (AssertionError, RuntimeError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise EmaisError(f"device {device!r} cannot be used here: {reason}") from None

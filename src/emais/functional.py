@@ -44,6 +44,7 @@ __all__ = [
 LR_RULES = ("linear", "sqrt", "gain", "none")
 MAX_SCALE = 32.0
 MAX_HALVINGS = 60
+ROUNDING = 1e-6  # of |mu|^2: a smaller trace is noise
 BOUND_SLACK = 1 + 1e-9  # rounding must not count as "above kappa" when p is already uniform
 
 
@@ -99,10 +100,18 @@ def scale_ratio(traces: VarianceTraces, rule: str) -> Any:
         return _divide(traces.tr_unif / traces.num + traces.mean_sq, traces.tr_is / traces.num + traces.mean_sq)
     if rule not in LR_RULES:
         raise EmaisError(f"rule must be one of {', '.join(LR_RULES)}, got {rule!r}")
-    ratio = _divide(traces.tr_unif, traces.tr_is)
+    ratio = _divide(traces.tr_unif, _above_rounding(traces))
     if rule == "linear" or not (isinstance(ratio, Tensor) or ratio > 0):  # a negative one is for the guard
         return ratio
     return ratio**0.5
+
+
+def _above_rounding(traces: VarianceTraces) -> Any:
+    """tr_is, or NaN where it is what rounding leaves of a difference of equals: minibatches of one sample, or alike."""
+    least = 0 if traces.mean_sq is None else ROUNDING * traces.mean_sq
+    if isinstance(traces.tr_is, Tensor):
+        return torch.where(traces.tr_is > least, traces.tr_is, float("nan"))
+    return traces.tr_is if traces.tr_is > least else float("nan")
 
 
 def _divide(a: Any, b: Any) -> Any:

@@ -110,7 +110,7 @@ class Loader:
     def __init__(self, engine: Engine, dataset: Any, options: dict[str, Any], score: Score | None = None) -> None:
         check_dataset(dataset, engine.num_samples)
         check_options(options)
-        self._engine, self._score = engine, score
+        self._engine, self._dataset, self._score = engine, dataset, score
         self._generator = None if "generator" in options else torch.Generator()  # not the global one
         options.setdefault("generator", self._generator)
         collate = options.pop("collate_fn", None) or default_collate
@@ -122,11 +122,15 @@ class Loader:
         )
 
     def __iter__(self) -> Iterator[tuple[Any, Draw]]:
-        self._engine.reissue()
+        check_dataset(self._dataset, self._engine.num_samples)  # it may have grown since
+        self._engine.begin_pass()
         if self._generator is not None:  # workers are seeded from it: by the step, so that a resumed pass is the same
             self._generator.manual_seed(mix(self._engine.seed, self._engine.step) >> 1)
-        for batch, step in self.dataloader:
-            yield self._engine.select(batch, self._engine.deliver(step), self._score)
+        try:
+            for batch, step in self.dataloader:
+                yield self._engine.select(batch, self._engine.deliver(step), self._score)
+        finally:
+            self._engine.end_pass()
 
     def __len__(self) -> int:
         return self._engine.steps_in_pass()
@@ -140,7 +144,8 @@ def check_dataset(dataset: Any, num_samples: int) -> None:
             "needs a data set with __getitem__ and __len__"
         )
     if not hasattr(dataset, "__len__") or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")):
-        raise EmaisError(f"the data set needs __getitem__ and __len__, {type(dataset).__name__} lacks one")
+        hint = ": pass its .dataset" if hasattr(dataset, "dataset") else ""
+        raise EmaisError(f"the data set needs __getitem__ and __len__, {type(dataset).__name__} lacks one{hint}")
     if len(dataset) != num_samples:
         raise EmaisError(
             f"the data set has {len(dataset)} samples, the engine was made for num_samples={num_samples}: "
@@ -153,8 +158,6 @@ def check_options(options: dict[str, Any]) -> None:
     known = set(inspect.signature(DataLoader).parameters) - set(_OURS)
     for name in options:
         if name in _OURS:
-            raise EmaisError(
-                f"{name} is decided by the engine: leave it out of loader(); batch_size is set on the engine"
-            )
+            raise EmaisError(f"{name} is the engine's to decide, which has a batch_size of its own: leave it out here")
         if name not in known:
             raise UnknownOption("loader()", name, known)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import EmaisError, check_index, positive_float, positive_int
+from .errors import EmaisError, check_index, positive_float, positive_int, usable_device
 
 STARTS = ("zero", "first")
 _NEVER = torch.iinfo(torch.int32).max
@@ -48,6 +48,7 @@ class EMAScores:
         if start not in STARTS:
             raise EmaisError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
         self.start, self.unseen = start, unseen
+        device = usable_device(device)
         self.mean = torch.zeros(num_samples, device=device)
         self.var = torch.zeros(num_samples, device=device)
         self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)

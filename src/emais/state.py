@@ -36,9 +36,9 @@ def _check_value(value: Any, want: Any, name: str) -> None:
         if not fits or value.shape[start:] != want.shape[start:]:
             got = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise EmaisError(f"{name} must be {want.dtype} of shape {tuple(want.shape)}, got {got}")
-    elif name == "step":
+    elif name in ("step", "into"):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise EmaisError(f"step must be a whole number of at least 0, got {value!r}")
+            raise EmaisError(f"{name} must be a whole number of at least 0, got {value!r}")
     elif value != want:
         raise EmaisError(
             f"{name} is {value!r} in the state but {want!r} in this engine: make the engine as it was saved"

@@ -61,7 +61,8 @@ class GradientSums:
         if self.grad.shape != other.grad.shape:
             raise EmaisError(
                 f"minibatches with {len(self.grad)} and {len(other.grad)} logits a sample cannot be reported together: "
-                "with accumulation or smoothing the logits of all minibatches must have the same shape"
+                "with accumulation or smoothing the logits of all minibatches must have the same shape: pad them to "
+                "one length, or do without"
             )
         num = self.num + other.num
         share = (self.num**2 * self.squared_weights() + other.num**2 * other.squared_weights()) / num**2
@@ -145,8 +146,8 @@ def trace_under(r: Tensor, r_other: Tensor, grads: Tensor, *, unbiased: bool = F
     r (N,) are the coefficients of the draw, r_other (N,) those that the other distribution gives to the same samples,
     both from what was known before the minibatch; grads (N, ...). With r_other = r it is tr_is, with r_other = 1
     tr_unif. Its expectation is the trace under the other distribution minus tr_is/N, because |mean|^2 is plugged in;
-    `unbiased=True` adds tr_is/(N - 1) and is exact. Its variance is that of mean(r r' |g|^2): it grows where the
-    drawing distribution has little mass on samples that matter under the other.
+    `unbiased=True` adds tr_is/(N - 1) and is exact. Its variance is, to leading order, that of mean(r r' |g|^2): it
+    grows where the drawing distribution has little mass on samples that matter under the other.
 
     >>> g = torch.tensor([[1.0], [3.0]])
     >>> trace_under(torch.ones(2), torch.ones(2), g), variance_traces(torch.ones(2), g).tr_unif

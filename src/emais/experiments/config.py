@@ -116,17 +116,21 @@ def parse(text: str) -> list[Config]:
         if name in choices:
             raise EmaisError(f"{name} is given twice in {text!r}: write {name}=a,b for several values")
         choices[name] = [convert(name, v) for v in spread(name, value)]
-    for name in ("data", "model", "method"):
-        if name not in choices:
-            raise EmaisError(f"the configuration {text!r} lacks {name}=")
+    # what is misspelt comes before what is missing: one is often why the other is
+    methods = [METHODS[m] for m in choices.get("method", METHODS) if m in METHODS]
+    ours = set(METHODS["emais"].settings()) - {"num_samples", "device", "resident"}
+    for name, values in choices.items():
+        if name not in known and not any(name in method.settings() for method in methods):
+            choose("key", name, [*known, *ours])
+        for value in values if name in _KNOWN else ():
+            choose(name, value, _KNOWN[name])
+    missing = [f"{name}=" for name in ("data", "model", "method") if name not in choices]
+    if missing:
+        raise EmaisError(f"the configuration {text!r} lacks {', '.join(missing)}")
     runs = []
-    for values in itertools.product(*choices.values()):
-        given = dict(zip(choices, values, strict=True))
+    for chosen in itertools.product(*choices.values()):
+        given = dict(zip(choices, chosen, strict=True))
         options = {k: given.pop(k) for k in list(given) if k not in known}
-        for option in options:  # a misspelt key of a run is more likely than a setting of the method
-            if option not in METHODS.get(given["method"], METHODS["emais"]).settings():
-                ours = set(METHODS["emais"].settings()) - {"num_samples", "device", "resident"}
-                choose("key", option, [*known, *ours])
         runs.append(Config(**given, options=options))
     return runs
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ..engine import Engine
-from ..errors import EmaisError, number_from_0
+from ..errors import EmaisError, number_from_0, usable_device
 from ..sampling import ExactSampler
 from ..transfer import Observation
 
@@ -34,7 +34,7 @@ class Weighted(Engine):
     ) -> None:
         warmup_epochs = number_from_0("warmup_epochs", warmup_epochs)
         # made first: it refuses bad settings before anything large is laid out
-        device, resident = options.get("device", "cpu"), options.get("resident")
+        device, resident = usable_device(options.get("device", "cpu")), options.get("resident")
         self._sampler = ExactSampler(num_samples, batch_size, self.kappa, device=device, resident=resident)
         scan_steps = math.ceil(warmup_epochs * num_samples / batch_size)
         super().__init__(num_samples, batch_size, num_steps, seed, scan_steps=scan_steps, **options)
