@@ -222,6 +222,8 @@ def test_diagnostics_before_anything():
     assert math.isnan(report.score)
     assert report.lr_scale == 1
     assert "score=nan" in repr(report)
+    assert "rule='none'" in repr(report)
+    assert repr(emais.EMAIS(50, 10, seed=3)) == "EMAIS(num_samples=50, batch_size=10, num_steps=None, seed=3)"
 
 
 @pytest.mark.parametrize(
