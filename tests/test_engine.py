@@ -85,6 +85,7 @@ def test_loss_is_the_weighted_mean(task):
     assert imp.diagnostics.step == 6
 
 
+@pytest.mark.filterwarnings("ignore:a whole pass went by")
 def test_batch_belongs_to_the_draw(task):
     dataset, _ = task
     for (x, y), draw in emais.EMAIS(96, 16).loader(dataset):
