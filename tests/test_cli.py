@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import emais
 from emais.cli import main
 from emais.experiments import demo
+from emais.experiments.config import Config
 
 
 def stop(*_: object) -> None:
@@ -23,6 +25,17 @@ def test_help(argv: list[str], word: str, capsys: pytest.CaptureFixture[str]) ->
         main(argv)
     assert caught.value.code == 0
     assert word in capsys.readouterr().out
+
+
+def test_help_of_train_has_all_keys_and_their_defaults(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    for key in fields(Config):
+        if isinstance(key.default, (str, int, float)) and key.default:
+            assert f"{key.name} ({key.default})" in told
+        elif key.name != "options":
+            assert key.name in told
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,6 +97,9 @@ def test_train_reproduce_and_report(tmp_path, monkeypatch, capsys):
     assert "emais        digits perceptron sgd lr=0.01 weight_decay=0.0001 T=20 batch_size=32: test error" in out
     assert out.count("(2 seeds)") == 4  # two methods, two weight decays
     assert len((tmp_path / "out" / "runs.jsonl").read_text().splitlines()) == 8
+    assert "Nothing was left to run" not in out
+    assert main(["train", *words, "--device", "cpu"]) == 0
+    assert "Nothing was left to run" in capsys.readouterr().out
     assert main(["reproduce", "--list"]) == 0
     assert "tab:res_fmnist" in capsys.readouterr().out
     assert main(["reproduce", "tab:res_fmnist"]) == 2
@@ -91,7 +107,7 @@ def test_train_reproduce_and_report(tmp_path, monkeypatch, capsys):
     assert main(["reproduce", "tab:res_fmist", "--results", "new"]) == 2
     assert "did you mean 'tab:res_fmnist'" in capsys.readouterr().err
     assert main(["report"]) == 2
-    assert "there are no results in results" in capsys.readouterr().err
+    assert "there are no results in results, where chestxray14.jsonl, cifar10.jsonl" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -150,6 +166,11 @@ def test_a_missing_data_set_keeps_nobody_from_the_others(tmp_path, monkeypatch, 
 def test_labels_of_both_kinds_are_known(tmp_path, capsys):
     assert main(["reproduce", "fig:full_logit_gradd", "--results", str(tmp_path)]) == 2
     assert "did you mean 'fig:full_logit_grad" in capsys.readouterr().err
+
+
+def test_a_report_into_a_folder(tmp_path, capsys):
+    assert main(["report", "--out", str(tmp_path)]) == 2
+    assert f"{tmp_path} is a folder: give a file" in capsys.readouterr().err
 
 
 def test_report_of_the_committed_results(tmp_path, capsys):

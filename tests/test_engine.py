@@ -85,6 +85,7 @@ def test_loss_is_the_weighted_mean(task):
     assert imp.diagnostics.step == 6
 
 
+@pytest.mark.filterwarnings("ignore:a whole pass went by")
 def test_batch_belongs_to_the_draw(task):
     dataset, _ = task
     for (x, y), draw in emais.EMAIS(96, 16).loader(dataset):
@@ -222,6 +223,8 @@ def test_diagnostics_before_anything():
     assert math.isnan(report.score)
     assert report.lr_scale == 1
     assert "score=nan" in repr(report)
+    assert "rule='none'" in repr(report)
+    assert repr(emais.EMAIS(50, 10, seed=3)) == "EMAIS(num_samples=50, batch_size=10, num_steps=None, seed=3)"
 
 
 @pytest.mark.parametrize(

@@ -179,3 +179,11 @@ def test_adjusted_probabilities_of_hostile_weights(weights, N):
 def test_errors_say_what_was_given(call, message):
     with pytest.raises(EmaisError, match=message):
         call()
+
+
+@pytest.mark.parametrize(("num_samples", "batch_size"), [(11, 15), (3, 4), (7, 128), (600, 1000)])
+def test_the_kappa_that_the_refusal_names_is_enough(num_samples, batch_size):
+    F.check_flattening(num_samples, batch_size, batch_size / num_samples)  # with rounding
+    with pytest.raises(EmaisError, match="above kappa") as caught:
+        F.check_flattening(num_samples, batch_size, 0.999 * batch_size / num_samples)
+    F.check_flattening(num_samples, batch_size, float(str(caught.value).rpartition(" ")[2]))

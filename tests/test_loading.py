@@ -208,6 +208,17 @@ def test_two_passes_at_the_same_time():
         next(first)
 
 
+def test_a_pass_that_nobody_observes():
+    imp = emais.EMAIS(60, 8)
+    loader = imp.loader(Squares())
+    consume(imp, loader)
+    with pytest.warns(UserWarning, match=r"a whole pass went by.* train on imp.loss"):
+        for _ in loader:
+            pass
+    for _ in loader:  # a look is not a pass
+        break
+
+
 def test_a_data_set_that_grew():
     dataset = Squares()
     imp = emais.EMAIS(60, 8)
@@ -239,6 +250,7 @@ class Dice(torch.utils.data.Dataset):
         return torch.rand(())
 
 
+@pytest.mark.filterwarnings("ignore:a whole pass went by")
 def test_randomness_of_workers_goes_on_after_a_resume():
     def epochs(imp, count):
         loader = imp.loader(Dice(), num_workers=1)

@@ -64,10 +64,17 @@ def run_demo(args: argparse.Namespace) -> None:
     run_demo(args.data, args.seeds, args.steps, args.out, args.folder)
 
 
+KEYS = (
+    "Keys: data, model and method, which must be given (one that is not known is answered with those that are); "
+    "optimizer (sgd), lr (0.01), weight_decay (0.001), num_steps (6250), seed (0), batch_size (128), momentum (0.9), "
+    "rule (the method's), refresh_every (0: never), follow (no other run), and the settings of the method."
+)
+
+
 def add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """`emais train`."""
     text = "run what a short text describes, e.g. data=fmnist model=lenet5 method=emais num_steps=6250 seed=0-4"
-    train = commands.add_parser("train", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    train = commands.add_parser("train", help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=KEYS)
     train.add_argument("config", nargs="+", metavar="KEY=VALUE", help="a,b for several values, 0-4 for seeds")
     train.add_argument(
         "--results", type=Path, metavar="FILE", default=Path("out/runs.jsonl"), help="(default: out/runs.jsonl)"

@@ -96,6 +96,10 @@ class Engine:
         named = [p.name for s in signatures for p in s.parameters.values() if p.kind is not p.VAR_KEYWORD]
         return sorted(set(named) - {"self", "scan_steps", "candidates"})
 
+    def __repr__(self) -> str:
+        sizes = f"num_samples={self.num_samples}, batch_size={self.batch_size}, num_steps={self.num_steps}"
+        return f"{type(self).__name__}({sizes}, seed={self.seed})"
+
     # ---- hooks of a method
 
     def learn(self, seen: Observation) -> None:

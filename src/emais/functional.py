@@ -7,6 +7,7 @@ not divided by the minibatch size.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -195,9 +196,9 @@ def check_flattening(num_samples: int, batch_size: int, kappa: float) -> None:
 
     >>> check_flattening(100, 10, 1.0)
     """
-    if batch_size > kappa * num_samples:
+    if batch_size > kappa * num_samples * BOUND_SLACK:
         raise EmaisError(
             f"batch_size={batch_size} is above kappa * num_samples = {kappa:g} * {num_samples}: no distribution "
             f"keeps every sample to {kappa:g} expected copies a minibatch; take a smaller batch_size or "
-            f"kappa of at least {batch_size / num_samples:g}"
+            f"kappa of at least {math.ceil(1e5 * batch_size / num_samples) / 1e5}"
         )

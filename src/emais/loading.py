@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 Score = Callable[[Any], tuple[Tensor, Tensor]]  # a batch -> its losses (n,) and logits (n, ...)
 Tagged = tuple[int, list[int]]  # step and sample indices: what crosses to a worker process
+UNSEEN = (
+    "a whole pass went by and none of its minibatches was observed: train on imp.loss(losses, logits, draw), and "
+    "evaluate with a DataLoader of your own, because a pass over this one counts as training steps"
+)
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "dataset")
 
 
@@ -126,9 +131,12 @@ class Loader:
         self._engine.begin_pass()
         if self._generator is not None:  # workers are seeded from it: by the step, so that a resumed pass is the same
             self._generator.manual_seed(mix(self._engine.seed, self._engine.step) >> 1)
+        seen = self._engine.diagnostics.step
         try:
             for batch, step in self.dataloader:
                 yield self._engine.select(batch, self._engine.deliver(step), self._score)
+            if self._engine.diagnostics.step == seen < self._engine.step:
+                warnings.warn(UNSEEN, stacklevel=2)
         finally:
             self._engine.end_pass()
 

@@ -267,4 +267,4 @@ class Diagnostics:
 
     def __repr__(self) -> str:
         numbers = ", ".join(f"{k}={v:.4g}" for k, v in self.as_dict().items())
-        return f"Diagnostics({numbers}, estimator={self.estimator!r})"
+        return f"Diagnostics({numbers}, rule={self._monitor.rule!r}, estimator={self.estimator!r})"

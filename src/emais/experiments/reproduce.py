@@ -22,6 +22,8 @@ from .selection import present, settings_of
 def train(text: str, path: Path, device: str | None, folder: Path | None, budget: float | None) -> None:
     """Run all that the text describes, and print a line for each setting."""
     configs = parse(text)
+    if not Results(path).missing(configs):
+        print("Nothing was left to run.")
     try:
         missing = run_all(configs, path, device=device or default_device(), folder=folder, budget=budget)
     except KeyboardInterrupt:
@@ -77,7 +79,12 @@ def report(folder: Path, out: Path) -> None:
 
     records = read_all(folder)
     if not records:
-        raise EmaisError(f"there are no results in {folder}: run `emais reproduce LABEL` first, or give --results")
+        raise EmaisError(
+            f"there are no results in {folder}, where {', '.join(result_files())} are looked for: run `emais reproduce "
+            "LABEL` first, or give --results"
+        )
+    if out.is_dir():
+        raise EmaisError(f"{out} is a folder: give a file, e.g. --out {out / 'report.html'}")
     out.parent.mkdir(parents=True, exist_ok=True)
     write_report(records, out, study=Results(folder / "full_logit.jsonl").read())
     print(f"The report: {out}")
@@ -94,8 +101,12 @@ def listing() -> str:
 
 def read_all(folder: Path) -> list[Record]:
     """The records of all result files of runs."""
-    names = sorted({config.data for item in ITEMS.values() for config in item.configs(1)})
-    return [record for name in names for record in Results(folder / f"{name}.jsonl").read()]
+    return [record for name in result_files() for record in Results(folder / name).read()]
+
+
+def result_files() -> list[str]:
+    """Their names: each data set has its own."""
+    return sorted({f"{config.data}.jsonl" for item in ITEMS.values() for config in item.configs(1)})
 
 
 def default_device() -> str:
