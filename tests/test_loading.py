@@ -103,15 +103,15 @@ def test_tensors_through_a_collate_function_of_one_s_own():
 def test_r_is_fixed_when_drawn_not_when_used():
     """Two workers prefetch: r must belong to the weights of the draw, whatever was learnt since."""
     imp = emais.EMAIS(60, 8, warmup_epochs=0)
-    probs, issue = {}, imp.issue
+    probs, draw_one = {}, imp.draw
 
     def recording():
         p = imp.sampler.probabilities()
-        draw = issue()
+        draw = draw_one()
         probs[draw.step] = p
         return draw
 
-    imp.issue = recording
+    imp.draw = recording
     stale = 0
     for step, index, r, _ in consume(imp, imp.loader(Squares(), num_workers=2)):
         torch.testing.assert_close(r.double() * probs[step][index] * 60, torch.ones(8).double(), rtol=1e-5, atol=0)

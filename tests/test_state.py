@@ -160,8 +160,8 @@ def state_with(**changes):
         (state_with(state__mean=[0.0] * 96), "state.mean must be .* got list"),
         (state_with(step=-1), "step must be .* got -1"),
         (state_with(step=1.5), "step must be .* got 1.5"),
-        (state_with(into="x"), "into must be .* got 'x'"),
-        (state_with(ahead__index=torch.zeros(1, 5, dtype=torch.int64)), r"ahead.index must be .* got .*\(1, 5\)"),
+        (state_with(passes__into="x"), "passes.into must be .* got 'x'"),
+        (state_with(passes__index=torch.zeros(1, 5, dtype=torch.int64)), r"passes.index must be .* got .*\(1, 5\)"),
     ],
 )
 def test_wrong_states_are_refused_by_name(change, message):

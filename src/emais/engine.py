@@ -24,6 +24,7 @@ from .gradients import raw_logit_gradients
 from .loading import Draw, Loader, Score, Ticket
 from .lr import OwnStep, StepScaler, check_rule, default_rule
 from .monitor import Diagnostics, Monitor
+from .passes import Passes
 from .source import DeviceSource, HostSource, Source
 from .state import check_state
 from .transfer import Mailbox, Observation
@@ -85,9 +86,7 @@ class Engine:
             self._source = HostSource(num_samples, self._drawn, seed, scan_steps)
         self._mailbox = Mailbox(self._absorb, self._source.prepare)
         self._scalers: list[StepScaler | OwnStep] = []
-        self._waiting: dict[int, Draw] = {}  # drawn and not delivered yet, by step
-        self._again: list[Draw] = []  # drawn and not delivered by an earlier pass
-        self._into, self._resuming = 0, False  # steps of the present pass, and whether the next one goes on with it
+        self.passes = Passes()
 
     @classmethod
     def settings(cls) -> list[str]:
@@ -178,39 +177,13 @@ class Engine:
         """Steps that one pass over the loader takes from here."""
         if self.num_steps is None:
             epoch = math.ceil(self.num_samples / self.batch_size)
-            return epoch - self._into % epoch
+            return epoch - self.passes.into % epoch
         return max(0, self.num_steps - self.step)
-
-    def issue(self) -> Draw:
-        """The loader's source: the next draw, kept until `deliver` hands it out with its minibatch."""
-        draw = self._again.pop(0) if self._again else self.draw()
-        self._waiting[int(draw.step)] = draw
-        return draw
-
-    def deliver(self, step: int) -> Draw:
-        """The draw of a minibatch that has arrived."""
-        if step not in self._waiting:
-            raise EmaisError(
-                f"step {step} was handed to a newer pass over a loader of this engine: end one pass before the next "
-                "begins, or make an engine for each"
-            )
-        self._into += 1
-        return self._waiting.pop(step)
-
-    def begin_pass(self) -> None:
-        """Queue draws whose minibatches never arrived: a new pass begins with them."""
-        self._into, self._resuming = (self._into if self._resuming else 0), False
-        self._again = sorted([*self._waiting.values(), *self._again], key=lambda d: int(d.step))
-        self._waiting.clear()
-
-    def end_pass(self) -> None:
-        """A pass is over, or was left early: the next is a whole one."""
-        self._into = 0
 
     @property
     def step(self) -> int:
         """Steps handed out so far."""
-        return int(self._source.step) - len(self._waiting) - len(self._again)  # sync on a device: one integer
+        return int(self._source.step) - len(self.passes.ahead())  # sync on a device: one integer
 
     # ---- observing
 
@@ -340,19 +313,12 @@ class Engine:
     def state_dict(self) -> dict[str, Any]:
         """Everything an exact resume needs; minibatches drawn ahead by workers are delivered again."""
         self._drain()
-        ahead = sorted([*self._waiting.values(), *self._again], key=lambda d: int(d.step))
-        n = self._drawn
         return {
             "version": STATE_VERSION,
             "method": self.name,
             "settings": self.fixed(),
             "step": int(self._source.step),
-            "into": self._into,
-            "ahead": {
-                "step": torch.tensor([d.step for d in ahead], dtype=torch.int64),
-                "index": torch.stack([d.index for d in ahead]) if ahead else torch.empty(0, n, dtype=torch.int64),
-                "r": torch.stack([d.r for d in ahead]) if ahead else torch.empty(0, n),
-            },
+            "passes": self.passes.state_dict(self._drawn),
             "monitor": self.monitor.state_dict(),
             "state": self.state(),
         }
@@ -367,16 +333,10 @@ class Engine:
         """Resume from `state_dict`; refuses, by name, a state that was made by a different engine."""
         check_state(state, self.state_dict())
         self._drain()
-        ahead = state["ahead"]
-        self._waiting.clear()
-        self._again = [
-            self._stamp(int(t), i.numpy().copy(), r.numpy().copy())
-            for t, i, r in zip(ahead["step"], ahead["index"], ahead["r"], strict=True)
-        ]
+        self.passes.load_state_dict(state["passes"], self._stamp)
         self._source.restore(state["step"])
-        self._into, self._resuming = state["into"], True
         self.monitor.load_state_dict(state["monitor"])
-        self.monitor.step = state["step"] - len(self._again)
+        self.monitor.step = self.step
         self.load_state(state["state"])
 
 

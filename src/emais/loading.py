@@ -96,7 +96,7 @@ class _DrawStream:
 
     def __iter__(self) -> Iterator[Tagged]:
         for _ in range(self._length()):
-            draw = self._engine.issue()
+            draw = self._engine.passes.issue(self._engine.draw)
             yield int(draw.step), draw._ticket.index.tolist()
 
     def __len__(self) -> int:
@@ -128,17 +128,17 @@ class Loader:
 
     def __iter__(self) -> Iterator[tuple[Any, Draw]]:
         check_dataset(self._dataset, self._engine.num_samples)  # it may have grown since
-        self._engine.begin_pass()
+        self._engine.passes.begin()
         if self._generator is not None:  # workers are seeded from it: by the step, so that a resumed pass is the same
             self._generator.manual_seed(mix(self._engine.seed, self._engine.step) >> 1)
         seen = self._engine.diagnostics.step
         try:
             for batch, step in self.dataloader:
-                yield self._engine.select(batch, self._engine.deliver(step), self._score)
+                yield self._engine.select(batch, self._engine.passes.deliver(step), self._score)
             if self._engine.diagnostics.step == seen < self._engine.step:
                 warnings.warn(UNSEEN, stacklevel=2)
         finally:
-            self._engine.end_pass()
+            self._engine.passes.end()
 
     def __len__(self) -> int:
         return self._engine.steps_in_pass()

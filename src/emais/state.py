@@ -9,7 +9,7 @@ from torch import Tensor
 from .errors import EmaisError
 
 # first dimensions that vary: minibatches drawn ahead, and logits behind a smoothed gradient
-_FREE_LENGTH = {"ahead.step", "ahead.index", "ahead.r", "monitor.grad"}
+_FREE_LENGTH = {"passes.step", "passes.index", "passes.r", "monitor.grad"}
 
 
 def check_state(state: Any, mine: dict[str, Any], path: str = "") -> None:
@@ -36,7 +36,7 @@ def _check_value(value: Any, want: Any, name: str) -> None:
         if not fits or value.shape[start:] != want.shape[start:]:
             got = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise EmaisError(f"{name} must be {want.dtype} of shape {tuple(want.shape)}, got {got}")
-    elif name in ("step", "into"):
+    elif name in ("step", "passes.into"):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise EmaisError(f"{name} must be a whole number of at least 0, got {value!r}")
     elif value != want:

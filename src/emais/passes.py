@@ -1,0 +1,72 @@
+"""Passes over a loader: draws that are on their way through it, and how far the present pass has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .errors import EmaisError
+from .loading import Draw
+
+
+class Passes:
+    """Keeps draws between the engine that makes them and the loop that gets them with their minibatches.
+
+    into: minibatches that the present pass has delivered; 0 between two passes.
+    """
+
+    def __init__(self) -> None:
+        self.into = 0
+        self._resuming = False  # whether the next pass goes on with the one that was saved
+        self._waiting: dict[int, Draw] = {}  # drawn and not delivered yet, by step
+        self._again: list[Draw] = []  # drawn and not delivered by an earlier pass
+
+    def begin(self) -> None:
+        """Queue draws whose minibatches never arrived: a new pass begins with them."""
+        self.into, self._resuming = (self.into if self._resuming else 0), False
+        self._again = self.ahead()
+        self._waiting.clear()
+
+    def end(self) -> None:
+        """A pass is over, or was left early: the next is a whole one."""
+        self.into = 0
+
+    def issue(self, make: Callable[[], Draw]) -> Draw:
+        """The next draw, kept until `deliver` hands it out with its minibatch."""
+        draw = self._again.pop(0) if self._again else make()
+        self._waiting[int(draw.step)] = draw
+        return draw
+
+    def deliver(self, step: int) -> Draw:
+        """The draw of a minibatch that has arrived."""
+        if step not in self._waiting:
+            raise EmaisError(
+                f"step {step} was handed to a newer pass over a loader of this engine: end one pass before the next "
+                "begins, or make an engine for each"
+            )
+        self.into += 1
+        return self._waiting.pop(step)
+
+    def ahead(self) -> list[Draw]:
+        """All draws that were made and not delivered, in order."""
+        return sorted([*self._waiting.values(), *self._again], key=lambda draw: int(draw.step))
+
+    def state_dict(self, width: int) -> dict[str, Any]:
+        """How far the pass has come, and the draws ahead of it, each of `width` samples."""
+        ahead = self.ahead()
+        return {
+            "into": self.into,
+            "step": torch.tensor([d.step for d in ahead], dtype=torch.int64),
+            "index": torch.stack([d.index for d in ahead]) if ahead else torch.empty(0, width, dtype=torch.int64),
+            "r": torch.stack([d.r for d in ahead]) if ahead else torch.empty(0, width),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], stamp: Callable[[int, Any, Any], Draw]) -> None:
+        """Go on where `state_dict` was taken; stamp(step, index, r) makes a draw."""
+        rows: Iterable[tuple[Tensor, ...]] = zip(state["step"], state["index"], state["r"], strict=True)
+        self._waiting.clear()
+        self._again = [stamp(int(t), index.numpy().copy(), r.numpy().copy()) for t, index, r in rows]
+        self.into, self._resuming = state["into"], True
