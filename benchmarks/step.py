@@ -1,6 +1,6 @@
 """Step time of the methods over plain SGD: the same model and data, taking turns in one process.
 
-    python benchmarks/step.py [--device cpu|cuda] [--out FOLDER]
+    python benchmarks/step.py [--device cpu|cuda] [--only CASE] [--out FOLDER]
 
 On the CPU: LeNet5, N = 128, RAIS, EMAIS and EMAIS-auto, through a DataLoader with 0 and with 2 workers. On a GPU:
 ResNet18 on 32x32 images in bf16, eager through a DataLoader with 0 and with 4 workers, and all methods with data on
@@ -28,6 +28,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from common import Step, hardware, save, seldom, side_by_side
@@ -200,11 +201,13 @@ def cases(device: str) -> Iterator[tuple[str, Callable[[], dict[str, Step]], int
         yield "ResNet18 gpu resident graph", lambda: resident_steps(images.cuda(), labels.cuda()), 1
 
 
-def measure(device: str, blocks: int) -> list[dict[str, object]]:
-    """All cases in this process."""
+def measure(device: str, blocks: int, only: str) -> list[dict[str, object]]:
+    """All cases in this process, or only those whose names contain this."""
     torch.manual_seed(0)
     rows: list[dict[str, object]] = []
     for name, make, workers in cases(device):
+        if only not in name:
+            continue
         # workers refill their queues during the next entry's block: long blocks, so that this weighs little
         per_block, count = (40, max(2, blocks // 5)) if workers else (5, blocks)
         for method, (ms, ratio) in side_by_side(make(), per_block, count).items():
@@ -219,24 +222,34 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--blocks", type=int, default=41)
     parser.add_argument("--processes", type=int, default=5, help="fresh processes to take the median ratio over")
+    parser.add_argument("--only", default="", help="cases whose names contain this, such as: graph")
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.once:
-        print(json.dumps(measure(args.device, args.blocks)))
+        print(json.dumps(measure(args.device, args.blocks, args.only)))
         return
     command = [sys.executable, __file__, "--once", "--device", args.device, "--blocks", str(args.blocks)]
-    environment = os.environ | KEEP_MEMORY
-    repeats = [
-        json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout)
-        for _ in range(args.processes)
-    ]
+    command += ["--only", args.only]
+    repeats: list[list[dict[str, Any]]] = []
+    for _ in range(args.processes):
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | KEEP_MEMORY)
+        repeats.append(json.loads(done.stdout))
+        # after each process: one that is cut off loses nothing but itself
+        path = save(f"step_{args.device}.jsonl", medians(repeats), args.out)
+    for row in medians(repeats):
+        print("{case:<34} {method:<18} ratio {ratio:.3f} ({ratio_low:.3f} to {ratio_high:.3f})".format(**row))
+    print("saved", path)
+
+
+def medians(repeats: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The same rows from several processes as one: median time, median ratio and its range."""
     rows = []
     for same in zip(*repeats, strict=True):
         ratios = sorted(row["ratio"] for row in same)
-        row = same[0] | {"ms": statistics.median(r["ms"] for r in same), "ratio": statistics.median(ratios)}
-        rows.append(row | {"ratio_low": ratios[0], "ratio_high": ratios[-1], "hardware": hardware()})
-        print(f"{row['case']:<34} {row['method']:<18} ratio {row['ratio']:.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})")
-    print("saved", save(f"step_{args.device}.jsonl", rows, args.out))
+        found = {"ms": statistics.median(row["ms"] for row in same), "ratio": statistics.median(ratios)}
+        found |= {"ratio_low": ratios[0], "ratio_high": ratios[-1], "processes": len(same), "hardware": hardware()}
+        rows.append(same[0] | found)
+    return rows
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def auto_charts() -> list[Chart]:
     charts, found = [], variants()
     for place, top in PANELS.items():
         own = [v for v in found if v.place == place]
-        drawn = one_a_factor([v for v in own if v.fixed and v.options.keys() == LETTERS.keys()])
+        drawn = one_a_factor([v for v in own if v.fixed and v.options.keys() <= {*LETTERS, "bound"}])
         drawn += [v for v in own if v.method == "emais"] + [v for v in own if v.is_default]
         lines, title = [score_series(v) for v in drawn], f"{place.data_title}, {place.num_steps} steps: S(W)"
         charts.append(Chart(title, "step", "S(W)", lines, y_from=0.0, y_to=top, name=place.data_title))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,13 @@ class CandidateScores:
     seen the minibatch. Averaged over about `window` minibatches, less the average of |mean r g|^2, these are the
     candidates' `traces`.
 
-    means: (M, C) float32, `unseen` where there is none; last_step: (M,) int32; 4 bytes a sample and factor, and 4.
+    means: (C, M) float32, `unseen` where there is none; last_step: (M,) int32; 4 bytes a sample and factor, and 4.
 
-    >>> s = CandidateScores(4, factors=(1.0, 0.1), powers=(1.0, 0.6))
+    >>> s = CandidateScores(4, factors=(1.0, 0.1), powers=(1.0, 0.5))
     >>> norms = np.array([2.0, 1.0], np.float32)
     >>> index, w = s.update(1, np.array([0, 1]), norms, np.ones(2, np.float32), np.zeros(1))
     >>> w.shape
-    (2, 4)
+    (4, 2)
 
     Paper: alg:ema_is; the comparison is beyond it
     """
@@ -57,24 +58,23 @@ class CandidateScores:
         if not self.powers or max(self.powers) > 1:
             raise EmaisError(f"powers must name at least one number from above 0 to 1, got {powers!r}")
         self.bound = number_above("bound", bound, 1)
-        self.candidates = [(c, a) for c in self.factors for a in self.powers]
+        self.candidates = [(c, a) for a in self.powers for c in self.factors]
         if not positive_float("window", window) >= 1:
             raise EmaisError(f"window must be at least 1 minibatch, got {window!r}")
         self.window, self.unseen, self.resident = float(window), unseen, resident
-        shape = len(self.factors), len(self.powers)
-        self.means = torch.full((num_samples, shape[0]), unseen, device=device)
+        shape = len(self.powers), len(self.factors)
+        self.means = torch.full((shape[1], num_samples), unseen, device=device)
         self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)
         self.shifts = torch.zeros(shape, device=device)  # l mean(w_c), since the latest `lay_out`
         self.totals = torch.zeros(shape, dtype=torch.float64, device=device)  # of the weights
         count = len(self.candidates) + 1  # the last is of |mean r g|^2
         self.moments = torch.zeros(count, dtype=torch.float64, device=device)
         shrinks = [1 / (self.bound ** (1 / a) - 1) for a in self.powers]
-        self._shrinks = torch.tensor(shrinks, dtype=torch.float64, device=device)
-        self._powers: Any = torch.tensor(self.powers, device=device)
-        self._inverse: Any = 1 / torch.tensor(self.factors, device=device)
-        self._xp: Any = torch
+        self._shrinks = torch.tensor(shrinks, dtype=torch.float64, device=device).unsqueeze(1)
+        self._powers = torch.tensor(self.powers, device=device)
+        self._inverse: Any = 1 / torch.tensor(self.factors, device=device).unsqueeze(1)
         if not resident:
-            self._xp, self._powers, self._inverse = np, self._powers.numpy(), self._inverse.numpy()
+            self._inverse = self._inverse.numpy()
             self._views = [x.numpy() for x in (self.means, self.last_step, self.shifts, self.totals, self.moments)]
         self.lay_out()
 
@@ -84,63 +84,72 @@ class CandidateScores:
         """Compare the candidates on a minibatch, then let their statistics take it in.
 
         norms and r (n,) of the drawn samples, grad (D,) their sum r g. r None: a look at samples that were not drawn,
-        which compares nothing. Returns the samples and their new weights (n, candidates), in numpy or, if resident, in
+        which compares nothing. Returns the samples and their new weights (candidates, n), in numpy or, if resident, in
         torch; on the CPU without repeats.
         """
         update = self._on_device if self.resident else self._on_host
         return update(step, index, norms, r, grad)
 
-    def _advance(self, step: Any, last: Any, age: Any, g: Any, means: Any) -> Any:
-        """Algorithm 1's recurrence for all factors, from 0 on: means (n, C) -> means."""
-        alpha = self._xp.exp(age[:, None] * (self._inverse * (-1.0 / step)))
-        means = means * (last > 0)[:, None]
-        return means + (1 - alpha) * (g[:, None] - means)
-
-    def _weigh(self, means: Any, shifts: Any) -> Any:
-        """The weights of all candidates, (n, C, A)."""
-        return ((means[:, :, None] + shifts) ** self._powers).clip(WEIGHT_MIN)
+    def _advance(self, xp: Any, step: Any, last: Any, age: Any, g: Any, means: Any) -> Any:
+        """Algorithm 1's recurrence for all factors, from 0 on: means (C, n) -> means."""
+        alpha = xp.exp(age * (self._inverse * (-1.0 / step)))
+        means = means * (last > 0)
+        return means + (1 - alpha) * (g - means)
 
     def _on_host(self, step: int, index: Any, g: Any, r: Any, grad: Any) -> tuple[Any, Any]:
         means, lasts, shifts, totals, moments = self._views
         usable = g <= NORM_MAX  # false for NaN
         if not usable.all():
             index, g, r = index[usable], g[usable], r if r is None else r[usable]
-        rows, last = means.take(index, 0), lasts.take(index)
-        before = self._weigh(rows, shifts)
+        rows, last = means.take(index, 1), lasts.take(index)
+        before = self._weigh_host(rows, shifts)
         if r is not None:
-            self._compare(moments, totals, before, r, g, grad)
-        _, first = np.unique(index, return_index=True)
-        index, g, rows, last, before = (x.take(first, 0) for x in (index, g, rows, last, before))
+            new = self._second_moments(totals, before, r, g, grad)
+            if math.isfinite(np.add.reduce(new)):
+                moments += (new - moments) / self.window
+        index, first = np.unique(index, return_index=True)
+        g, last, rows, before = g.take(first), last.take(first), rows.take(first, 1), before.take(first, 2)
         age = np.maximum(step - last, 0)
-        means[index] = rows = self._advance(step, last, age.astype(np.float32), g, rows)
+        means[:, index] = rows = self._advance(np, step, last, age.astype(np.float32), g, rows)
         lasts[index] = last + age
-        after = self._weigh(rows, shifts)
-        totals += (after.astype(np.float64) - before).sum(0)
-        return index, after.reshape(len(index), -1)
+        after = self._weigh_host(rows, shifts)
+        totals += np.add.reduce(after - before, 2, np.float64)
+        return index, after.reshape(-1, len(index))
+
+    def _weigh_host(self, means: Any, shifts: Any) -> Any:
+        """The weights of all candidates, (A, C, n)."""
+        w = means + shifts[:, :, None]
+        for k, power in enumerate(self.powers):  # one by one: numpy takes 1 and 0.5 much faster than any other
+            w[k] **= power
+        return np.maximum(w, WEIGHT_MIN, out=w)
 
     def _on_device(self, step: Any, index: Tensor, norms: Tensor, r: Any, grad: Any) -> tuple[Tensor, Tensor]:
-        rows, last = self.means.index_select(0, index), self.last_step.index_select(0, index)
-        before = self._weigh(rows, self.shifts)
+        rows, last = self.means.index_select(1, index), self.last_step.index_select(0, index)
+        before = self._weigh_device(rows)
         usable = norms <= NORM_MAX
         g = torch.where(usable, norms, 0.0)
         if r is not None:
-            self._compare(self.moments, self.totals, before, r, g, grad)
+            new = self._second_moments(self.totals, before, r, g, grad)
+            self.moments.add_(torch.where(new.isfinite().all(), (new - self.moments) / self.window, 0.0))
         first, known, once = first_places(index, usable)
         age = (step - last).clamp_(min=0) * known
-        moved = self._advance(step, last, age.float(), g.index_select(0, first), rows)
-        rows = torch.where(known.unsqueeze(1), moved, rows)
-        self.means.index_copy_(0, index, rows)
+        moved = self._advance(torch, step, last, age.float(), g.index_select(0, first), rows)
+        rows = torch.where(known, moved, rows)
+        self.means.index_copy_(1, index, rows)
         self.last_step.index_copy_(0, index, (last + age).int())
-        after = self._weigh(rows, self.shifts)
-        self.totals.add_(((after.double() - before) * once.view(-1, 1, 1)).sum(0))
-        return index, after.flatten(1)
+        after = self._weigh_device(rows)
+        self.totals.add_(((after.double() - before) * once).sum(2))
+        return index, after.flatten(0, 1)
 
-    def _compare(self, moments: Any, totals: Any, before: Any, r: Any, g: Any, grad: Any) -> None:
-        """Take mean(r r' |g|^2) of every candidate, and |mean r g|^2, into the averages."""
-        xp, n = self._xp, len(g)
-        each = ((r * g * g)[:, None, None] / before).sum(0) / n * (totals / self.num_samples)  # r' = mean(w')/w'
-        new = xp.concatenate((each.reshape(-1), ((grad @ grad) / n**2).reshape(1)))
-        moments += xp.where(xp.isfinite(new).all(), (new - moments) / self.window, 0.0)
+    def _weigh_device(self, means: Tensor) -> Tensor:
+        """The weights of all candidates, (A, C, n)."""
+        return (means + self.shifts.unsqueeze(2)).pow_(self._powers.view(-1, 1, 1)).clip_(WEIGHT_MIN)
+
+    def _second_moments(self, totals: Any, before: Any, r: Any, g: Any, grad: Any) -> Any:
+        """mean(r r' |g|^2) of every candidate, with r' = mean(w')/w', and |mean r g|^2, in a row."""
+        xp, n = torch if self.resident else np, len(g)
+        each = (r * g * g / before).sum(2) * (totals / (self.num_samples * n))
+        return xp.concatenate((each.reshape(-1), ((grad @ grad) / n**2).reshape(1)))
 
     def traces(self) -> Tensor:
         """Estimated variance traces of all candidates, float64: averages that start at 0, so compare their ratios."""
@@ -150,18 +159,19 @@ class CandidateScores:
 
     def lay_out(self) -> None:
         """Take the shifts anew from the means as they are now, and add up the weights of all candidates."""
-        mean = self.means.sum(0, dtype=torch.float64) / self.num_samples
-        self.shifts.copy_(mean[:, None] * self._shrinks)
-        blocks = self.means.split(BLOCK)
-        for k, power in enumerate(self.powers):
-            parts = ((block + self.shifts[:, k]).pow_(power).clip_(WEIGHT_MIN) for block in blocks)
-            self.totals[:, k].copy_(torch.stack([part.sum(0, dtype=torch.float64) for part in parts]).sum(0))
+        mean = self.means.sum(1, dtype=torch.float64) / self.num_samples
+        self.shifts.copy_(mean * self._shrinks)
+        self.totals.zero_()
+        for block in self.means.split(BLOCK, 1):
+            for shift, power, total in zip(self.shifts, self.powers, self.totals, strict=True):
+                w = (block + shift.unsqueeze(1)).pow_(power).clip_(WEIGHT_MIN)
+                total.add_(w.sum(1, dtype=torch.float64))
 
     def weights(self, candidate: Tensor) -> Tensor:
         """The weights of all samples under one candidate, (M,); candidate (1,)."""
-        column, k = candidate.div(len(self.powers), rounding_mode="floor"), candidate % len(self.powers)
-        power, shift = torch.as_tensor(self._powers)[k], self.shifts.view(-1)[candidate]
-        return (self.means.index_select(1, column).squeeze(1) + shift).pow_(power).clip_(WEIGHT_MIN)
+        power = self._powers[candidate.div(len(self.factors), rounding_mode="floor")]
+        mean = self.means.index_select(0, candidate % len(self.factors)).squeeze(0)
+        return (mean + self.shifts.view(-1)[candidate]).pow_(power).clip_(WEIGHT_MIN)
 
     def state_dict(self) -> dict[str, Tensor]:
         """All state, copied to the CPU."""

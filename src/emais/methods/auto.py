@@ -15,7 +15,7 @@ from .ema import UNSEEN
 from .weighted import Weighted
 
 FACTORS = (1.0, 0.3, 0.1, 0.03)
-POWERS = (1.0, 0.6)
+POWERS = (1.0, 0.5)
 
 
 class EMAISAuto(Weighted):
@@ -81,8 +81,8 @@ class EMAISAuto(Weighted):
         """Compare the candidates, let all of them learn, and weigh by the active one."""
         index, w = self._scores.update(seen.step, seen.index, seen.norms, seen.r, seen.grad)
         if self._resident:
-            return index, w.index_select(1, self._active).squeeze(1)
-        return index, w[:, self._active_host]
+            return index, w.index_select(0, self._active).squeeze(0)
+        return index, w[self._active_host]
 
     def revise(self) -> None:
         """Hand over to the best candidate if it is better by more than the hysteresis."""
