@@ -69,7 +69,9 @@ def score_series(own: Variant) -> Series:
     runs = list(own.runs.values())
     pairs = [mean_sd(values) for values in zip(*(steadied(r["curves"]["score"]) for r in runs), strict=True)]
     mean, spread = ([pair[k] for pair in pairs] for k in (0, 1))
-    name = "EMAIS-auto" if own.is_default else own.name.removesuffix(" (emais)").removeprefix("fixed: ")
+    name = "EMAIS-auto" if own.is_default else own.name.removesuffix(" (emais)")
+    if own.fixed:  # without its bound, which the page names
+        name = ", ".join(f"{letter} = {own.options[option][0]:g}" for option, letter in LETTERS.items())
     seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
     colour = FACTORS.get(own.options["factors"][0], 6) if own.fixed else COLOURS.get(own.method, 0)
     return Series(f"{name} ({seeds})", runs[0]["curves"]["step"], mean, spread, colour)
