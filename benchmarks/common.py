@@ -62,9 +62,10 @@ class Step:
 def side_by_side(steps: Mapping[str, Step], steps_per_block: int, blocks: int) -> dict[str, tuple[float, float]]:
     """Milliseconds a step, and their ratio to plain SGD's (the mean of "sgd" and "sgd again"), in blocks by turns.
 
-    Each round times every entry once, in an order that rotates, so a drift of the machine's speed favours nobody.
-    The time is the lower quartile over rounds: what other work on the machine adds is always an addition. A step's
-    `extra_ms` is added to it: what is due too seldom for every block to hold it.
+    Each round times every entry once, in an order that rotates. The ratio is the median over rounds of the ratio within
+    a round, so a drift of the machine's speed favours nobody. The time is the lower quartile over rounds: what other
+    work on the machine adds is always an addition. A step's `extra_ms` is added to it: what is due too seldom for every
+    block to hold it.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
@@ -72,12 +73,19 @@ def side_by_side(steps: Mapping[str, Step], steps_per_block: int, blocks: int) -
     names = list(steps)
     for k in range(blocks):
         for name in names[k % len(names) :] + names[: k % len(names)]:
-            times[name].append(block_time(steps[name], steps_per_block))
-    quartile = {name: 1e3 * statistics.quantiles(t, n=4)[0] for name, t in times.items()}
+            times[name].append(1e3 * block_time(steps[name], steps_per_block))
     for name, step in steps.items():
-        quartile[name] += step.extra_ms()
-    base = statistics.mean(ms for name, ms in quartile.items() if name in ("sgd", "sgd again"))
-    return {name: (ms, ms / base) for name, ms in quartile.items()}
+        extra = step.extra_ms()
+        times[name] = [ms + extra for ms in times[name]]
+    loops = [times[name] for name in ("sgd", "sgd again") if name in times]
+    plain = [statistics.mean(pair) for pair in zip(*loops, strict=True)]
+    return {
+        name: (
+            statistics.quantiles(ms, n=4)[0],
+            statistics.median(own / base for own, base in zip(ms, plain, strict=True)),
+        )
+        for name, ms in times.items()
+    }
 
 
 def save(name: str, rows: list[dict[str, object]], folder: Path | None = None) -> Path:

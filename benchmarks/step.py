@@ -209,7 +209,7 @@ def measure(device: str, blocks: int, only: str) -> list[dict[str, object]]:
         if only not in name:
             continue
         # workers refill their queues during the next entry's block: long blocks, so that this weighs little
-        per_block, count = (40, max(2, blocks // 5)) if workers else (5, blocks)
+        per_block, count = (20, max(2, 2 * blocks // 5)) if workers else (5, blocks)
         for method, (ms, ratio) in side_by_side(make(), per_block, count).items():
             rows.append({"case": name, "method": method, "ms": round(ms, 4), "ratio": round(ratio, 4)})
             print(f"{name:<34} {method:<18} {ms:9.3f} ms  ratio {ratio:.3f}", file=sys.stderr, flush=True)
