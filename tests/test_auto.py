@@ -41,6 +41,8 @@ def test_trace_under_checks_what_it_is_given():
     g, r = torch.randn(4), (torch.rand(4) + 0.5).requires_grad_()
     torch.testing.assert_close(F.trace_under(r, r, g), F.variance_traces(r, g).tr_is)  # one number a sample
     assert not F.trace_under(r, r, g).requires_grad
+    assert F.trace_under(r[:1], r[:1], g[:1], unbiased=True).isnan()
+    assert F.variance_traces(r[:1], g[:1], unbiased=True).tr_is.isnan()
     for other in (torch.ones(1), torch.ones(4, 1)):
         with pytest.raises(EmaisError, match=r"r_other must be \(4,\) as r, got"):
             F.trace_under(r, other, g)
@@ -204,9 +206,75 @@ def test_report_and_size():
     assert "trace_0.1_0.5" in names
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e19])
+def test_a_minibatch_without_a_usable_norm_changes_nothing(resident, bad):
+    imp = emais.create("emais-auto", 50, batch_size=8, warmup_epochs=0, resident=resident)
+    for _ in range(10):
+        observe(imp, lambda i: 1.0 + i % 3)
+    before = imp.state_dict()["state"]
+    observe(imp, lambda i: torch.full((8,), bad))
+    assert all(torch.equal(before[name], value) for name, value in imp.state_dict()["state"].items())
+    assert imp.diagnostics.nonfinite == 8
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_after_a_refresh_r_is_bounded_at_the_next_decision(resident):
+    M = 400
+    imp = emais.create("emais-auto", M, batch_size=20, warmup_epochs=0, kappa=20, resident=resident)
+    observe(imp, lambda i: torch.ones(20))
+    norms = torch.where(torch.arange(M) % 40 == 0, 1e4, 1e-3)
+    imp.refresh(torch.arange(M), torch.zeros(M), torch.zeros(M, 1), grads=norms[:, None])
+    assert float((1 / (M * imp.probabilities())).max()) > 1000
+    observe(imp, lambda i: norms[i])  # the decision comes with the next minibatch, not after a period
+    observe(imp, lambda i: norms[i])
+    p = imp.probabilities()
+    assert 5 < float((1 / (M * p)).max()) < 15  # means go on growing from there
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_a_refresh_in_parts_is_that_of_all(resident, monkeypatch):
+    def refreshed():
+        imp = emais.create("emais-auto", 300, batch_size=20, resident=resident, seed=1)
+        observe(imp, lambda i: 1.0 + i % 5)
+        g = torch.linspace(0.1, 3.0, 300)[:, None]
+        imp.refresh(torch.arange(300), torch.zeros(300), torch.zeros(300, 1), grads=g)
+        return imp.state_dict()["state"]
+
+    whole = refreshed()
+    monkeypatch.setattr("emais.engine.CHUNK", 7)
+    parts = refreshed()
+    for name in ("means", "last_step", "moments"):
+        assert torch.equal(whole[name], parts[name])
+    assert not torch.equal(whole["means"][0], torch.ones(300))
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_a_negative_trace_hands_over_to_nobody(resident):
+    """With one sample a minibatch the estimate is often below 0: no candidate is better than itself then."""
+    imp = emais.create("emais-auto", 30, batch_size=1, factors=0.3, powers=1, period=2, window=2, resident=resident)
+    negative = 0
+    for _ in range(200):
+        observe(imp, lambda i: 0.5 + (i % 7) / 7)
+        negative += bool(imp.scores.traces()[0] < 0)
+    assert negative > 20
+    assert imp.diagnostics.switches == 0
+
+
+@pytest.mark.parametrize("settings", [{"powers": (1, 0.003)}, {"bound": 1e200}, {"bound": math.inf, "powers": 0.01}])
+def test_extreme_settings_leave_the_weights_as_they_are(settings):
+    s = emais.create("emais-auto", 50, batch_size=5, **settings).scores
+    assert float(s.shifts[-1].max()) < 1e-90
+    assert s.weights(torch.tensor([len(s.candidates) - 1])).tolist() == [1.0] * 50
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"factors": (0.1, 0.1000001)}, r"factors must differ .* got \(0.1, 0.1000001\)"),
+        ({"powers": (1, 1)}, r"powers must differ .* got \(1.0, 1.0\)"),
+        ({"tau": 10}, "emais-auto takes no 'tau'"),
         ({"factors": ()}, "at least one time constant"),
         ({"factors": (0.0,)}, "factors must be .* got 0.0"),
         ({"powers": (-0.1,)}, "powers must be .* got -0.1"),

@@ -253,9 +253,9 @@ def test_bad_settings(settings, message):
 
 def test_unknown_settings_and_methods():
     for error in (TypeError, EmaisError):
-        with pytest.raises(error, match=r"EMAIS takes no 'kapa': it takes .*did you mean 'kappa'"):
+        with pytest.raises(error, match=r"emais takes no 'kapa': it takes .*did you mean 'kappa'"):
             emais.EMAIS(1000, kapa=1)
-    with pytest.raises(EmaisError, match="SGDScan takes no 'kappa'"):
+    with pytest.raises(EmaisError, match="sgd-scan takes no 'kappa'"):
         emais.create("sgd-scan", 1000, kappa=1)
     with pytest.raises(EmaisError, match=r"unknown method 'emas': .*sgd-scan.* did you mean 'emais'"):
         emais.create("emas", 100)

@@ -407,7 +407,7 @@ def test_no_bytes_a_sample(name):
         ("rias", {}, "unknown method 'rias'.*sgd-scan, sgd-uni, rais, presampling.*did you mean 'rais'"),
         ("rais", {"warmup_epochs": 0.5}, "warmup_epochs must be at least 1 for rais, got 0.5"),
         ("rais", {"buffer": -1}, "buffer must be a whole number of at least 1, got -1"),
-        ("rais", {"kappa": 1.0}, "RAIS takes no 'kappa'"),
+        ("rais", {"kappa": 1.0}, "rais takes no 'kappa'"),
         ("presampling", {"presample": 8}, "presample=8 is below batch_size=16"),
         ("presampling", {"switch": True, "resident": True}, "switch=True decides on the CPU"),
         ("self-paced", {"percentile": 0.0}, "percentile must be .* got 0.0"),

@@ -33,6 +33,20 @@ def fresh(method, model, **options):
     return imp, optimizer
 
 
+def test_draw_goes_on_with_what_a_saved_loader_had_ahead(task):
+    dataset, model = task
+    imp, optimizer = fresh("emais", model)
+    steps(imp, dataset, model, optimizer, 5, workers=2)
+    ahead = imp.passes.ahead()
+    assert len(ahead) > 1
+    again, _ = fresh("emais", model)
+    again.load_state_dict(imp.state_dict())
+    for want in ahead:
+        draw = again.draw()
+        assert (draw.step, draw.index.tolist(), draw.r.tolist()) == (want.step, want.index.tolist(), want.r.tolist())
+    assert again.draw().step == ahead[-1].step + 1
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("at", [5, 23])
 @pytest.mark.parametrize(
@@ -41,6 +55,8 @@ def fresh(method, model, **options):
         *((m, {}) for m in emais.METHODS),
         ("emais", {"smoothing": 0.9, "kappa": 0.3}),
         ("presampling", {"switch": True}),
+        ("emais-auto", {"powers": 0.5}),
+        ("emais-auto", {"powers": (0.3, 0.7), "warmup_epochs": 0}),
     ],
 )
 def test_resume_is_exact(task, method, options, at, workers):

@@ -54,9 +54,11 @@ class CandidateScores:
         self.factors = tuple(positive_float("factors", c) for c in factors)
         if not self.factors:
             raise EmaisError("factors must name at least one time constant")
+        check_different("factors", self.factors)
         self.powers = tuple(positive_float("powers", a) for a in powers)
         if not self.powers or max(self.powers) > 1:
             raise EmaisError(f"powers must name at least one number from above 0 to 1, got {powers!r}")
+        check_different("powers", self.powers)
         self.bound = number_above("bound", bound, 1)
         self.candidates = [(c, a) for a in self.powers for c in self.factors]
         if not positive_float("window", window) >= 1:
@@ -69,13 +71,12 @@ class CandidateScores:
         self.totals = torch.zeros(shape, dtype=torch.float64, device=device)  # of the weights
         count = len(self.candidates) + 1  # the last is of |mean r g|^2
         self.moments = torch.zeros(count, dtype=torch.float64, device=device)
-        shrinks = [1 / (self.bound ** (1 / a) - 1) for a in self.powers]
-        self._shrinks = torch.tensor(shrinks, dtype=torch.float64, device=device).unsqueeze(1)
         self._powers = torch.tensor(self.powers, device=device)
+        self._shrinks = 1 / torch.expm1(math.log(self.bound) / self._powers.double()).unsqueeze(1)  # l, (A, 1)
         self._inverse: Any = 1 / torch.tensor(self.factors, device=device).unsqueeze(1)
         if not resident:
             self._inverse = self._inverse.numpy()
-            self._views = [x.numpy() for x in (self.means, self.last_step, self.shifts, self.totals, self.moments)]
+            self._views = [getattr(self, name).numpy() for name in STATE]
         self.lay_out()
 
     # ---- one minibatch
@@ -103,7 +104,7 @@ class CandidateScores:
             index, g, r = index[usable], g[usable], r if r is None else r[usable]
         rows, last = means.take(index, 1), lasts.take(index)
         before = self._weigh_host(rows, shifts)
-        if r is not None:
+        if r is not None and len(index):
             new = self._second_moments(totals, before, r, g, grad)
             if math.isfinite(np.add.reduce(new)):
                 moments += (new - moments) / self.window
@@ -114,14 +115,14 @@ class CandidateScores:
         lasts[index] = last + age
         after = self._weigh_host(rows, shifts)
         totals += np.add.reduce(after - before, 2, np.float64)
-        return index, after.reshape(-1, len(index))
+        return index, after.reshape(len(self.candidates), -1)
 
     def _weigh_host(self, means: Any, shifts: Any) -> Any:
         """The weights of all candidates, (A, C, n)."""
         w = means + shifts[:, :, None]
-        for k, power in enumerate(self.powers):  # one by one: numpy takes 1 and 0.5 much faster than any other
-            w[k] **= power
-        return np.maximum(w, WEIGHT_MIN, out=w)
+        for own, power in zip(w, self.powers, strict=True):
+            _raise_host(own, power)
+        return w
 
     def _on_device(self, step: Any, index: Tensor, norms: Tensor, r: Any, grad: Any) -> tuple[Tensor, Tensor]:
         rows, last = self.means.index_select(1, index), self.last_step.index_select(0, index)
@@ -143,7 +144,7 @@ class CandidateScores:
 
     def _weigh_device(self, means: Tensor) -> Tensor:
         """The weights of all candidates, (A, C, n)."""
-        return (means + self.shifts.unsqueeze(2)).pow_(self._powers.view(-1, 1, 1)).clip_(WEIGHT_MIN)
+        return _raise_device(means + self.shifts.unsqueeze(2), self._powers.view(-1, 1, 1))
 
     def _second_moments(self, totals: Any, before: Any, r: Any, g: Any, grad: Any) -> Any:
         """mean(r r' |g|^2) of every candidate, with r' = mean(w')/w', and |mean r g|^2, in a row."""
@@ -164,14 +165,17 @@ class CandidateScores:
         self.totals.zero_()
         for block in self.means.split(BLOCK, 1):
             for shift, power, total in zip(self.shifts, self.powers, self.totals, strict=True):
-                w = (block + shift.unsqueeze(1)).pow_(power).clip_(WEIGHT_MIN)
+                w = _raise_device(block + shift.unsqueeze(1), power)
                 total.add_(w.sum(1, dtype=torch.float64))
 
     def weights(self, candidate: Tensor) -> Tensor:
         """The weights of all samples under one candidate, (M,); candidate (1,)."""
-        power = self._powers[candidate.div(len(self.factors), rounding_mode="floor")]
         mean = self.means.index_select(0, candidate % len(self.factors)).squeeze(0)
-        return (mean + self.shifts.view(-1)[candidate]).pow_(power).clip_(WEIGHT_MIN)
+        w = mean.add_(self.shifts.view(-1)[candidate])
+        if not self.resident:  # to the bit as in `update`: a loaded state must go on exactly
+            _raise_host(w.numpy(), self.candidates[int(candidate)][1])
+            return w
+        return _raise_device(w, self._powers[candidate.div(len(self.factors), rounding_mode="floor")])
 
     def state_dict(self) -> dict[str, Tensor]:
         """All state, copied to the CPU."""
@@ -181,3 +185,26 @@ class CandidateScores:
         """Take over what `state_dict` gave."""
         for name in STATE:
             getattr(self, name).copy_(state[name])
+
+
+def _raise_host(w: np.ndarray, power: float) -> None:
+    if power == 0.5:
+        np.sqrt(w, out=w)
+    elif power != 1:  # in float64: the last bit of numpy's power in float32 depends on the place in the array
+        w[...] = np.power(w, power, dtype=np.float64)
+    np.maximum(w, WEIGHT_MIN, out=w)
+
+
+def _raise_device(w: Tensor, power: float | Tensor) -> Tensor:
+    return w.pow_(power).clip_(WEIGHT_MIN)
+
+
+def check_different(name: str, numbers: tuple[float, ...]) -> None:
+    """Refuse numbers that the report could not tell apart.
+
+    >>> check_different("factors", (0.1, 0.1000001))
+    Traceback (most recent call last):
+    emais.errors.EmaisError: factors must differ in their first six digits, got (0.1, 0.1000001)
+    """
+    if len({f"{x:g}" for x in numbers}) < len(numbers):
+        raise EmaisError(f"{name} must differ in their first six digits, got {numbers!r}")

@@ -30,6 +30,7 @@ from .state import check_state
 from .transfer import Mailbox, Observation
 
 STATE_VERSION = 1
+CHUNK = 4096  # samples that `refresh` learns from at a time: on a device each is compared with all others
 
 
 class Engine:
@@ -65,7 +66,7 @@ class Engine:
         **unknown: Any,
     ) -> None:
         for option in unknown:
-            raise UnknownOption(type(self).__name__, option, self.settings())
+            raise UnknownOption(self.name, option, self.settings())
         self.num_samples = positive_int("num_samples", num_samples)
         self.batch_size = positive_int("batch_size", batch_size)
         self.num_steps = None if num_steps is None else positive_int("num_steps", num_steps)
@@ -156,13 +157,15 @@ class Engine:
         if self._resident:
             raise EmaisError(
                 f"this engine is resident on {self.device}: call draw() and index data that lies there, or make the "
-                "engine without device= to load data through a DataLoader (the model may be on any device)"
+                "engine without device= and resident= to load data through a DataLoader (the model may be anywhere)"
             )
         return Loader(self, dataset, {"num_workers": num_workers, **options}, score)
 
     def draw(self) -> Draw:
         """The next draw, for data that is indexed directly. On a CUDA device: no host sync, can be captured."""
         self._drain()
+        if (left := self.passes.left_over()) is not None:
+            return left
         if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
             self.upkeep()
         return self._stamp(*self._source.take())
@@ -247,6 +250,9 @@ class Engine:
         Paper: fig:additional_state_updates
         """
         self._drain()
+        for name, x in (("index", index), ("losses", losses)):
+            if not isinstance(x, Tensor):
+                raise EmaisError(f"{name} must be a tensor, one number a sample, got {type(x).__name__}")
         if index.dim() != 1 or losses.shape != index.shape:
             raise EmaisError(f"losses must be {tuple(index.shape)} as index, got {tuple(losses.shape)}")
         check_index(index, self.num_samples)
@@ -259,7 +265,9 @@ class Engine:
         else:
             step = max(1, self.step)
             arrays = [None if x is None else x.cpu().numpy() for x in (index, norms, signal)]
-        self.learn(Observation(step, arrays[0], None, arrays[1], None, arrays[2]))
+        for start in range(0, len(index), CHUNK):
+            part = [None if x is None else x[start : start + CHUNK] for x in arrays]
+            self.learn(Observation(step, part[0], None, part[1], None, part[2]))
         if self._resident and self._source.ready:
             self._source.prepare()  # the draw that was made with the old weights, where a CUDA graph reads it
         else:
@@ -279,8 +287,8 @@ class Engine:
     def attach(self, optimizer: Optimizer | None, rule: str | None = None) -> StepScaler | OwnStep:
         """Scale the learning rate of each `optimizer.step` by the factor of its minibatch, then restore it.
 
-        rule: linear, sqrt, gain, rais or none. By default EMAIS takes linear for SGD and sqrt for the Adam family,
-        RAIS takes rais, the other methods none. Returns a handle whose `remove()` detaches.
+        rule: linear, sqrt, gain, rais or none. By default EMAIS and EMAIS-auto take linear for SGD and sqrt for the
+        Adam family, RAIS takes rais, the other methods none. Returns a handle whose `remove()` detaches.
 
         None instead of an optimizer, with a rule, is for an update of your own: see `OwnStep`.
         """

@@ -96,7 +96,7 @@ class _DrawStream:
 
     def __iter__(self) -> Iterator[Tagged]:
         for _ in range(self._length()):
-            draw = self._engine.passes.issue(self._engine.draw)
+            draw = self._engine.passes.issue(self._engine.draw())
             yield int(draw.step), draw._ticket.index.tolist()
 
     def __len__(self) -> int:

@@ -34,9 +34,12 @@ class Passes:
         """A pass is over, or was left early: the next is a whole one."""
         self.into = 0
 
-    def issue(self, make: Callable[[], Draw]) -> Draw:
-        """The next draw, kept until `deliver` hands it out with its minibatch."""
-        draw = self._again.pop(0) if self._again else make()
+    def left_over(self) -> Draw | None:
+        """The first draw that an earlier pass, or a loaded state, has not delivered."""
+        return self._again.pop(0) if self._again else None
+
+    def issue(self, draw: Draw) -> Draw:
+        """Keep a draw until `deliver` hands it out with its minibatch."""
         self._waiting[int(draw.step)] = draw
         return draw
 

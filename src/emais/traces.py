@@ -146,8 +146,9 @@ def trace_under(r: Tensor, r_other: Tensor, grads: Tensor, *, unbiased: bool = F
     r (N,) are the coefficients of the draw, r_other (N,) those that the other distribution gives to the same samples,
     both from what was known before the minibatch; grads (N, ...). With r_other = r it is tr_is, with r_other = 1
     tr_unif. Its expectation is the trace under the other distribution minus tr_is/N, because |mean|^2 is plugged in;
-    `unbiased=True` adds tr_is/(N - 1) and is exact. Its variance is, to leading order, that of mean(r r' |g|^2): it
-    grows where the drawing distribution has little mass on samples that matter under the other.
+    `unbiased=True` adds tr_is/(N - 1) and is exact (NaN for N = 1). Its variance is, to leading order, that of
+    r r' |g|^2 - 2 mu.(r g) over N: it grows where the drawing distribution has little mass on samples that matter
+    under the other.
 
     >>> g = torch.tensor([[1.0], [3.0]])
     >>> trace_under(torch.ones(2), torch.ones(2), g), variance_traces(torch.ones(2), g).tr_unif
@@ -162,5 +163,6 @@ def trace_under(r: Tensor, r_other: Tensor, grads: Tensor, *, unbiased: bool = F
     mean_sq = (first.unsqueeze(1) * g).mean(0).square().sum()
     trace = (first * second * g.square().sum(1)).mean() - mean_sq
     if unbiased:
-        trace = trace + ((first * first * g.square().sum(1)).mean() - mean_sq) / (len(g) - 1)
+        own = (first * first * g.square().sum(1)).mean() - mean_sq
+        trace = trace + own * (1 / (len(g) - 1) if len(g) > 1 else float("nan"))
     return trace.to(torch.promote_types(grads.dtype, torch.float32))

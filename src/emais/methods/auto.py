@@ -20,13 +20,13 @@ POWERS = (1.0, 0.5)
 
 class EMAISAuto(Weighted):
     """EMAIS with tau = c t for several factors c and several powers a: p proportional to (w_c + l mean(w_c))^a, where
-    w_c is the moving mean of the gradient norm alone, and l makes all importance coefficients r at most `bound`. One
-    candidate (c, a) draws; all learn from every minibatch, and all are compared on it: mean(r r' |g|^2) is unbiased for
-    the candidate whose r' it is, whoever drew.
+    w_c is the moving mean of the gradient norm alone, and l makes all importance coefficients r at most `bound` when a
+    decision is made. One candidate (c, a) draws; all learn from every minibatch, and all are compared on it:
+    mean(r r' |g|^2) is unbiased for the candidate whose r' it is, whoever drew.
 
     factors, powers: the first of each draws at the beginning; window: minibatches that the comparison looks back on;
     period: steps between two decisions; hysteresis: by how much of its trace another candidate must be better.
-    Further settings as in `EMAIS`. 8.75 bytes a sample, and 4 a factor.
+    Further settings as in `EMAIS`, but for tau and start. 8.75 bytes a sample, and 4 a factor.
 
     >>> imp = EMAISAuto(num_samples=1000, batch_size=10)
     >>> imp.diagnostics.factor
@@ -68,8 +68,8 @@ class EMAISAuto(Weighted):
         )
         self._active = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._switches = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self._keep_on_host()
         self._due = period
+        self._sampler.fill(self.all_weights())
 
     @property
     def scores(self) -> CandidateScores:
@@ -80,24 +80,20 @@ class EMAISAuto(Weighted):
     def weigh(self, seen: Observation) -> tuple[Any, Any]:
         """Compare the candidates, let all of them learn, and weigh by the active one."""
         index, w = self._scores.update(seen.step, seen.index, seen.norms, seen.r, seen.grad)
-        if self._resident:
-            return index, w.index_select(0, self._active).squeeze(0)
-        return index, w[self._active_host]
+        if seen.r is None:  # a refresh may change all norms, and with them what bounds r: the next decision is due
+            self._due = 0
+        return index, w.index_select(0, self._active).squeeze(0) if self._resident else w[int(self._active)]
 
     def revise(self) -> None:
         """Hand over to the best candidate if it is better by more than the hysteresis."""
         traces = self._scores.traces()
         best = traces.argmin().view(1)
-        better = traces.index_select(0, best) < (1 - self.hysteresis) * traces.index_select(0, self._active)
+        active = traces.index_select(0, self._active)
+        better = traces.index_select(0, best) < active - self.hysteresis * active.abs()  # it may be negative
         self._switches += better
         self._active.copy_(torch.where(better, best, self._active))
-        self._keep_on_host()
         self._scores.lay_out()
         self._sampler.fill(self.all_weights())
-
-    def _keep_on_host(self) -> None:
-        if not self._resident:
-            self._active_host = int(self._active)
 
     def all_weights(self) -> Tensor:
         """The weights of all samples under the active candidate."""
@@ -127,5 +123,4 @@ class EMAISAuto(Weighted):
         self._scores.load_state_dict(state)
         for name in ("active", "switches"):
             getattr(self, f"_{name}").copy_(state[name])
-        self._keep_on_host()
         super().load_state(state)
