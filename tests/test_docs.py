@@ -25,6 +25,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 OWN = DOCS / "your_own_method.md"
 AUTO = DOCS / "auto.md"
 RESULTS = DOCS / "results.md"
+STEPS = DOCS.parent / "benchmarks" / "results"
 README = DOCS.parent / "README.md"
 CARDS = {path.stem: path for path in sorted((DOCS / "methods").glob("*.md")) if path.stem != "README"}
 SECTIONS = ["Idea", "Formula", "Use", "Cost", "When it helps", "When it hurts", "What the original", "Reference"]
@@ -307,7 +308,10 @@ def test_what_the_page_says_about_replayed_runs_holds(make_auto):
     at = {"bound": make_auto.BOUND}
     promised = [best(of, sampler="mean", factor=0.3, power=0.6, **at) / best(of, sampler="as drawn") for of in cifar]
     assert "promises {:.2f} and {:.2f} times EMAIS's N_ems".format(*promised) in words(AUTO)
-    assert "got {} and {} times".format(*size_ratios(make_auto)[6:8]) in words(AUTO)
+    assert "it is {} and {} times: then the end".format(*size_ratios(make_auto)[6:8]) in words(AUTO)
+    own = settings("tab:res_cinic10")
+    got = [late_size(own[(*row, "emais-auto")]) / late_size(own[(*row, "emais")]) for row in CIFAR_ROWS]
+    assert "got {:.2f} and {:.2f} times, counted the same way".format(*got) in words(AUTO)
     assert all(
         best(of, sampler="mean", power=0.6, **at) > 1.05 * best(of, sampler="mean", power=1, **at) for of in cifar
     )
@@ -316,6 +320,12 @@ def test_what_the_page_says_about_replayed_runs_holds(make_auto):
         assert all(mean >= best(of, sampler=form, **at) for form in ("mean + deviation", "root mean square", "mean"))
         hindsight = max(r[make_auto.LATE] for r in runs[of] if "shares" in r) / mean
         assert hindsight < (1.03 if of == fmnist else 1)
+
+
+def late_size(setting):
+    """N_ems over the second half of the runs as benchmarks/replay.py counts it, by the sums of the traces."""
+    sums = [[sum(r["curves"][name][30:]) for name in ("tr_unif", "tr_is")] for r in setting.records]
+    return 128 * sum(uniform / own for uniform, own in sums) / len(sums)
 
 
 def auto_record(**changes):
@@ -472,6 +482,44 @@ def test_what_is_said_of_the_lead_of_auto_holds():
     assert len(found) == 11  # comparisons, "one of eleven"
 
 
+def test_what_is_said_in_short_holds():
+    """The leads and losses that the page begins with, whether they are clear, and the seconds."""
+    fmnist, cifar, adam = (settings(f"tab:{name}") for name in ("res_fmnist", "res_cinic10", "adam"))
+    said = words(RESULTS).partition("## In short")[2].partition("Test error in percent")[0]
+
+    def lead(own, row, method="emais", over="sgd-scan"):
+        a, b = own[(*row, method)], own[(*row, over)]
+        return f"{b.mean - a.mean:.2f}", clearly(a, b)
+
+    rows = [("fmnist", "sgd", 1e-3, 6250), ("fmnist", "sgd", 1e-3, 12500)]
+    gaps = [lead(fmnist, row) for row in rows]
+    gaps += [lead(adam, ("fmnist", "adam", *row[2:])) for row in rows]
+    assert all(clear for _, clear in gaps)
+    assert (
+        "by {} and {} points at 6250 and 12500 steps with SGD, by {} and {} with Adam".format(*[g for g, _ in gaps])
+        in said
+    )
+    gaps = [lead(cifar, row) for row in CIFAR_ROWS]
+    assert [clear for _, clear in gaps] == [False, True]
+    assert f"it is {gaps[0][0]} and {gaps[1][0]} ahead, the second clearly" in said
+    assert lead(fmnist, rows[0], "emais-auto", "emais") == ("0.45", True)
+    assert lead(adam, ("fmnist", "adam", 1e-3, 25000), "emais-auto") == ("-0.30", True)
+    unbiased = ("sgd-uni", "rais", "presampling", "emais", "emais-auto")
+    for own, optimizer in ((fmnist, "sgd"), (adam, "adam")):
+        long = ("fmnist", optimizer, 1e-3, 25000)
+        assert not any(
+            clearly(own[(*long, m)], own[(*long, "sgd-scan")]) and float(lead(own, long, m)[0]) > 0
+            for m in unbiased
+            if (*long, m) in own
+        )
+    steps = {"SGD-Scan": 9772, "RAIS": 5723, "EMAIS": 6553, "EMAIS-auto": 5017}  # of the page's own list
+    ms = {t["method"]: t["ms"] for t in measured("single_lenet5.jsonl")}
+    for name, count in steps.items():
+        assert f"{name} {count}" in words(RESULTS)
+        seconds = count * ms[name.lower()] / 1000
+        assert re.search(rf"{name}(?: takes)? {seconds:.1f}\b", said)
+
+
 CIFAR_ROWS = [("cifar10", "sgd", decay, 17500) for decay in (1e-4, 5e-4)]
 
 
@@ -497,26 +545,41 @@ def test_what_is_said_of_batchnorm_holds():
     assert not any((*row, method) in own for row in CIFAR_ROWS for method in ("sgd-scan", "rais"))
 
 
+def measured(file):
+    """The rows of a benchmark."""
+    return [json.loads(line) for line in (STEPS / file).read_text().splitlines()]
+
+
 def ratios(file, case):
     """The ratio of each method, as the benchmark wrote it down."""
-    lines = (DOCS.parent / "benchmarks" / "results" / file).read_text().splitlines()
-    return {t["method"]: t["ratio"] for t in map(json.loads, lines) if t["case"] == case}
+    return {t["method"]: t["ratio"] for t in measured(file) if t["case"] == case}
 
 
 @pytest.mark.parametrize("end", ["", ", by sample"])
-def test_the_step_times_in_words_are_the_measured_ones(end):
-    """results.md has the ratios for 0 and 2 workers, the README a row for each."""
-    text = " ".join((DOCS / "results.md").read_text().split())
-    part = text.partition("sample by sample: ")[2] if end else text.partition("pays for the bookkeeping: ")[2]
-    none, two = (ratios("step_cpu.jsonl", f"LeNet5 cpu, {workers} workers{end}") for workers in (0, 2))
-    for method, name in (("emais", "EMAIS"), ("emais-auto", "EMAIS-auto"), ("rais", "RAIS")):
-        told = re.search(rf"{name} ([\d.]+\d) and ([\d.]+\d)", part.split(". The report")[0]).groups()
-        assert list(map(float, told)) == pytest.approx([none[method], two[method]], abs=5.1e-4)
-    for workers, own in ((0, none), (2, two)):
-        kind = "the same sample by sample" if end else "LeNet5, 2 CPU cores, TensorDataset"
-        cells = re.search(rf"^\| {kind}, {workers} workers \|(.*)\|$", README.read_text(), re.M)[1].split("|")
-        told = [float(cell.split()[0]) for cell in cells]
-        assert told == pytest.approx([own[m] for m in ("emais", "emais-auto", "rais", "sgd again")], abs=5.1e-4)
+def test_the_step_times_of_the_readme_are_the_measured_ones(end):
+    """A row for 0 workers, and one for 2 or 4."""
+    network, gpu = "LeNet5, 2 CPU cores, TensorDataset", "ResNet18, bf16, H200, eager, TensorDataset"
+    kinds = ("the same sample by sample", "the same on the H200 sample by sample") if end else (network, gpu)
+    for kind, file, case, some in zip(
+        kinds, ("cpu", "cuda"), ("LeNet5 cpu", "ResNet18 gpu eager"), (2, 4), strict=True
+    ):
+        for workers in (0, some):
+            own = ratios(f"step_{file}.jsonl", f"{case}, {workers} workers{end}")
+            cells = re.search(rf"^\| {kind}, {workers} workers \|(.*)\|$", README.read_text(), re.M)[1].split("|")
+            told = [float(cell.split()[0]) for cell in cells]
+            assert told == pytest.approx([own[m] for m in ("emais", "emais-auto", "rais", "sgd again")], abs=5.1e-4)
+
+
+def test_the_range_of_eager_step_times_is_the_measured_one():
+    lines = [row for name in ("cuda", "cpu") for row in measured(f"step_{name}.jsonl")]
+    own = [(row["case"], row["ratio"]) for row in lines if row["method"] == "emais" and "workers" in row["case"]]
+    for network, said in (
+        ("ResNet18", "{:.2f} to {:.2f} times a plain one"),
+        ("LeNet5", "{:.2f} to {:.2f} with LeNet5"),
+    ):
+        found = [ratio for case, ratio in own if case.startswith(network)]
+        assert len(found) == 4
+        assert said.format(min(found), max(found)) in words(RESULTS)
 
 
 def near(told, measured):
@@ -532,8 +595,8 @@ def test_the_step_times_of_a_network_alone_are_the_measured_ones():
     for name, times in own.items():
         cells = re.search(rf"^\| {name}, H200, alone \|(.*)\| \|$", README.read_text(), re.M)[1]
         assert near(cells.replace("|", " ").split(), [times[m] for m in ("emais", "emais-auto", "rais")])
-    said = words(RESULTS).partition("**Time.** ")[2].partition("(ResNet50's are without")[0]
-    in_order = [times[m] for m in ("emais", "emais-auto", "presampling", "rais") for times in own.values()]
+    said = words(RESULTS).partition("**Time of a step.** ")[2].partition("(ResNet50's are from")[0]
+    in_order = [times[m] for m in ("emais", "emais-auto", "rais", "presampling") for times in own.values()]
     assert near(re.findall(r"\d\.\d{2,3}\b(?! ms)", said), in_order)
     short = [f"{own['LeNet5'][m]:.2f}" for m in ("emais", "emais-auto")]
     assert f"0.36 ms, so little that the bookkeeping shows: {' and '.join(short)}" in words(README)

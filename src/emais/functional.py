@@ -155,7 +155,7 @@ def importance_coefficients(probs: Tensor) -> Tensor:
     >>> importance_coefficients(torch.tensor([0.25, 0.75]))
     tensor([2.0000, 0.6667])
 
-    Paper: eq:exp_equiv
+    Paper: prop:exp_equiv
     """
     return 1 / (len(probs) * probs)
 
