@@ -16,12 +16,15 @@ from browser import CHROMIUM, Browser
 from emais.experiments import paper, scatter
 from emais.experiments.catalogue import ITEMS
 from emais.experiments.cells import Cell, Table, to_html, to_markdown
+from emais.experiments.chart import LEFT, svg
+from emais.experiments.chart import figure as chart_figure
 from emais.experiments.config import Config
+from emais.experiments.differences import difference_plot, lead
 from emais.experiments.dots import dot_plot
 from emais.experiments.figures import median_range, rows_of
 from emais.experiments.findings import findings, glance
 from emais.experiments.morefigures import figures
-from emais.experiments.moretables import last_moving, middle
+from emais.experiments.moretables import average, fits, last_moving, middle
 from emais.experiments.reaching import first_step, steps_table
 from emais.experiments.report import html, markdown_page, write_markdown, write_report
 from emais.experiments.results import config_of
@@ -128,6 +131,8 @@ def test_weight_decay_is_shown_as_printed_and_as_used() -> None:
     text = markdown("tab:res_cinic10", [])
     assert "| 5e-4 (printed 1e-5) | 17500 |" in text
     assert "| paper, CINIC-10 |" in text
+    assert text.count("Weight decay: the paper's setup says 5e-4, its table prints 1e-5.") == 2
+    assert "Weight decay: the paper" not in markdown("tab:res_fmnist", [])
 
 
 def test_a_record_is_found_by_its_configuration() -> None:
@@ -166,10 +171,10 @@ def test_one_of_the_papers_methods_alone_is_not_the_best_of_them() -> None:
     both = [*runs(fmnist("emais"), 9.0, 9.2), *runs(fmnist("emais-auto"), 8.9, 9.1)]
     text = markdown_page(both, [])
     assert "| 1e-3 | 6250 | – | – | 9.10 ± 0.14 | 9.00 ± 0.14 | – |" in text
-    assert "EMAIS is the best" not in text
+    assert "EMAIS is bold" not in text
     more = markdown_page([*both, *runs(fmnist("rais"), 9.5, 9.6)], [])
     assert "| 1e-3 | 6250 | – | 9.55 ± 0.07 | **9.10 ± 0.14** | **9.00 ± 0.14** | EMAIS 9.10 ± 0.14 |" in more
-    assert "in 1 of 1 rows of the table above that have another of them" in more
+    assert "EMAIS is bold in 1 of the 1 rows with another of the paper's methods." in more
 
 
 def test_agreement_by_hand() -> None:
@@ -247,8 +252,9 @@ def test_momentum_beside_the_paper() -> None:
     assert "| 6250 | EMAIS | 11.50 ± 0.14 | 11.00 ± 0.14 | **10.50 ± 0.14** | 10.52 ± 0.10 |" in text
     assert "| 6250 | SGD-Scan − EMAIS | +1.50 | +1.00 | +0.50 | +1.50 |" in text
     assert "12.00" not in markdown("tab:res_fmnist", own)  # other momenta have no place there
-    said = "SGD-Scan with 0.85 (1 of 1 lengths), EMAIS with 0.9 (1 of 1 lengths); none of them fits all."
-    assert any(said in sentence for sentence in findings(own))
+    assert "None of these momenta fits both methods" in text
+    fitting = [setting(fmnist(m, momentum=0.8), *v) for m, v in (("sgd-scan", (12.0, 12.1)), ("emais", (10.5, 10.6)))]
+    assert fits([*fitting, setting(fmnist("emais", momentum=0.9), 9.0, 9.1)]).startswith("0.8 fits both")
 
 
 def test_statistics_of_uniform_minibatches_seed_by_seed() -> None:
@@ -265,13 +271,9 @@ def test_statistics_of_uniform_minibatches_seed_by_seed() -> None:
     assert "| SGD-Uni | 1 | – | – | – |" in text
     assert "| EMAIS |" not in text  # none of its runs has it
     assert "1 to 2 seeds each, on a machine. Not run yet: 22 of 25 settings." in text
-    said = next(s for s in findings([*own, *older]) if "BatchNorm" in s)
-    assert "CIFAR-10, 17500 steps, weight decay 5e-4, test error: EMAIS-auto 5.20 → 5.85; ChestX-ray14, 1000" in said
-    assert "mAP: RAIS 9.00 → 8.75." in said
     page = markdown_page(older, [])
     assert "## batchnorm" not in page
-    assert re.search(r"Nothing was run yet for [^.]*batchnorm", page)
-    assert not any("BatchNorm" in s for s in findings(older))
+    assert "batchnorm (25 of 25; table left out)" in page
 
 
 def test_draws_over_parts_of_a_run_and_where_its_rate_ends() -> None:
@@ -279,6 +281,10 @@ def test_draws_over_parts_of_a_run_and_where_its_rate_ends() -> None:
     one["curves"] |= {"n_ems": [100.0, 200.0, 300.0, None], "lr": [0.2, 0.1, 0.0, 0.0]}
     own = Setting(fmnist("rais"), (one,))
     assert (middle(own, "n_ems"), middle(own, "n_ems", 0.75)) == (300.0, 250.0)
+    skewed = [*runs(fmnist("rais"), 10.0, 10.0), one]
+    assert average(Setting(own.config, tuple(skewed)), "n_ems") == pytest.approx((4 * 256 + 300) / 5)  # no median: 256
+    assert math.isnan(average(setting(fmnist("rais")), "n_ems"))
+    assert "| 6250 | RAIS | 3 | 10.00 ± 0.00 | 265 | 256 | 40.00 | 40.00 |" in markdown("rais_rules", skewed)
     assert last_moving(own) == one["curves"]["step"][2]
     assert math.isnan(last_moving(setting(fmnist("rais"), 10.0)))
     text = markdown("rais_rules", [one, *runs(fmnist("rais", rule="linear"), 9.0, 9.5)])
@@ -323,6 +329,10 @@ def test_cost(tmp_path: Path) -> None:
     case = best_case([*TIMINGS, *read_timings(tmp_path)], "resnet18")
     assert case is not None
     assert (case.name, case.place, len(case.methods)) == ("ResNet18 alone, compiled", "a GPU", 4)
+    more = [{**t, "method": m} for t in TIMINGS[:1] for m in ("sgd", *paper.NAMES)]  # knows every method
+    case = best_case([*more, *read_timings(tmp_path)], "resnet18")
+    assert case is not None
+    assert case.name == "ResNet18 alone, compiled"
     assert best_case(TIMINGS, "lenet5") is None
     assert best_case(TIMINGS[2:], "resnet18") is None  # no SGD to take milliseconds from
 
@@ -370,11 +380,76 @@ def test_what_is_said_of_the_rows() -> None:
     ]
     assert glance([]) is None
     said = findings(SMALL + runs(fmnist("emais-auto"), 9.0, 9.1))
-    assert (
-        "EMAIS is the best of the paper's methods, or within the best's standard deviation, in 1 of 1 rows" in said[0]
+    assert "EMAIS has a better mean than SGD-Scan in 1 of 1 rows, by more than two standard errors in 1;" in said[0]
+    assert "EMAIS-auto has a better mean than EMAIS in 1 of 1 rows" in said[1]
+    assert "EMAIS-auto has a better mean than SGD-Scan in 1 of 1 rows" in said[2]
+    assert all(text.endswith("behind by more than that in none.") for text in said[:3])
+
+
+def test_rows_in_which_a_method_is_clearly_behind_are_named() -> None:
+    adam = fmnist("sgd-scan", 25000, optimizer="adam", lr=0.001)
+    lost = [*runs(adam, 8.8, 9.0), *runs(replace(adam, method="emais-auto"), 9.4, 9.6)]
+    near = [*runs(fmnist("sgd-scan"), 9.0, 9.4), *runs(fmnist("emais-auto"), 9.1, 9.5)]  # behind, not clearly
+    said = next(s for s in findings([*lost, *near]) if s.startswith("EMAIS-auto"))
+    assert said == (
+        "EMAIS-auto has a better mean than SGD-Scan in 0 of 2 rows, by more than two standard errors in none; it is "
+        "behind by more than that in 1 (Fashion-MNIST, Adam, weight decay 1e-3, 25000 steps: 9.50 ± 0.14 against "
+        "8.90 ± 0.14)."
     )
-    assert "EMAIS has a better mean than SGD-Scan in 1 of 1 rows, by more than two standard errors in 1;" in said[1]
-    assert "EMAIS-auto has a better mean than EMAIS in 1 of 1 rows" in said[2]
+
+
+def test_findings_are_short_and_end_with_what_is_not_run() -> None:
+    chest = Config("chestxray14", "resnet50", "emais", weight_decay=1e-4, lr=0.1, num_steps=1000)
+    said = findings([*SMALL, *runs(chest, 9.0, 9.1)], TIMINGS)
+    assert len(said) == 3
+    assert said[1] == "Time of a step over that of SGD-Scan: EMAIS 1.50 (ResNet18 gpu); on a GPU."
+    assert said[2].startswith("Not run yet: SGD-Scan in 1 of 2 rows (ChestX-ray14), where")
+    assert "tab:res_nih" in said[2]
+    assert "tab:res_fmnist" not in said[2]
+
+
+def test_tables_with_too_many_gaps_are_only_named() -> None:
+    third = [s for m in ("sgd-scan", "emais", "rais") for s in runs(fmnist(m), 9.0, 9.1)]  # 3 of the row's 9 methods
+    more = [*third, *runs(fmnist("confvar"), 9.0, 9.1)]
+    for records, there in ((third, False), (more, True)):
+        text, page = markdown_page(records, []), html(records, [])
+        assert ("## tab:res_fmnist" in text) is there
+        assert ("<code>tab:res_fmnist</code>" in page) is there
+        gaps = 27 - len(records) // 2
+        assert f"tab:res_fmnist ({gaps} of 27{'' if there else '; table left out'})" in text
+    assert "| 1e-3 | 6250 | **9.05 ± 0.07** |" in markdown("tab:res_fmnist", third)  # `emais reproduce` shows it
+
+
+def test_the_star_is_explained_once(full: list[dict[str, Any]]) -> None:
+    for text in (html(full, TIMINGS), markdown_page(full, TIMINGS), markdown("tab:res_fmnist", full)):
+        assert text.count("* EMAIS-auto is not in the paper") == 1
+        assert text.count("chooses its memory and the power of its weights during training") == 1
+    assert "is not in the paper" not in markdown("momentum", full)
+
+
+def test_terms_are_explained_before_they_are_used(full: list[dict[str, Any]]) -> None:
+    for text in (html(full, []), markdown_page(full, [])):
+        assert text.count("the size of a uniform minibatch whose gradient") == 1
+    page = html(full, []).partition("<main>")[2]
+    assert page.index("the size of a uniform minibatch") < page.index('id="findings"')
+
+
+def test_differences_from_sgd_scan_by_hand() -> None:
+    base, own = setting(fmnist("sgd-scan"), 11.0, 12.0, 13.0), setting(fmnist("emais"), 10.0, 10.5, 9.5)
+    assert lead(own, base) == pytest.approx((2.0, math.sqrt(1 / 3 + 0.25 / 3)))
+    chest = Config("chestxray14", "resnet50", "emais", weight_decay=1e-4, num_steps=1000)
+    worse, one = setting(chest, 8.0), setting(replace(chest, method="sgd-scan"), 9.0)
+    assert lead(worse, one)[0] == -1.0  # less mAP is worse
+    picture = difference_plot([[base, own], [worse, one], [setting(fmnist("rais"), 9.0, 9.1)]])
+    assert picture.count("<circle") == 2
+    assert picture.count("H") == 1  # one seed has no bar
+    assert "EMAIS: 2.00 ± 0.65 points" in picture
+    assert "Rows without SGD-Scan are left out." in picture
+    zero = re.search(r'class="zero" d="M([\d.]+)', picture)
+    dots = [float(x) for x in re.findall(r'cx="([\d.]+)"', picture)]
+    assert zero is not None
+    assert dots[1] < float(zero[1]) < dots[0]
+    assert difference_plot([[setting(fmnist("rais"), 9.0, 9.1)]]) == ""
 
 
 def test_cells_are_escaped() -> None:
@@ -390,7 +465,7 @@ def test_figures_hold_all_series(full: list[dict[str, Any]]) -> None:
     found = {figure.label: figure.charts for figure in figures(full, TIMINGS)}
     names = {label: [[s.name for s in chart.series] for chart in charts] for label, charts in found.items()}
     taus = [[f"τ = {t}" for t in own] for own in ((1000, 5000, 10000, 25000), (1250, 2500, 7500, 17500))]
-    assert names["fig:is_scores"] == [[*own, "Linear-τ"] for own in taus for _ in range(2)]
+    assert names["fig:is_scores"] == [[*own, "Linear-τ"] for own in taus]
     three = ["EMAIS", "EMAIS without adjustment", "SGD-Uni"]
     assert names["fig:fmnist_lr_adjust_ablation"] == [three, three, three[:2], three[:2], three[:2]]
     refreshed = [["EMAIS", f"refreshed every {steps} steps"] for steps in (500, 250)]
@@ -426,6 +501,69 @@ def test_curves_by_hand() -> None:
     figure = next(f for f in figures(runs(cifar10("emais"), 6.0, 6.5), TIMINGS) if f.label.endswith("time"))
     assert list(figure.charts[0].series[0].x) == [13.12, 26.25, 39.38, 52.5]  # 3 ms a step
     assert "ResNet18 gpu, on a GPU." in figure.note
+
+
+def notes(records: list[dict[str, Any]], kind: str) -> tuple[str, str]:
+    """Title and note of one of the figures of CIFAR-10 or Fashion-MNIST, whichever there is."""
+    figure = next(f for f in figures(records) if f.label.startswith("tab:res") and f.label.endswith(kind))
+    return figure.title, figure.note
+
+
+def test_captions_speak_of_what_is_drawn() -> None:
+    both = [*runs(cifar10("emais"), 6.0, 6.1), *runs(cifar10("emais-auto"), 6.0, 6.1)]
+    stopping = record(cifar10("rais"), 7.0)
+    stopping["curves"]["lr"] = [0.2, 0.1, 0.0, 0.0]
+    for kind in ("steps", "N_ems", "S(W)"):
+        title, note = notes(both, kind)
+        assert title.endswith("the methods run so far, CIFAR-10")
+        assert not re.search("RAIS|Presampling|Confidence|ConfVar|draw evenly", note)
+    assert "RAIS" not in notes([*both, record(cifar10("rais"), 7.0)], "S(W)")[1]  # its rate does not end early
+    for kind in ("steps", "S(W)"):
+        assert "by step 13125 of 17500 (means over seeds)" in notes([*both, stopping], kind)[1]
+    more = [*both, *runs(cifar10("presampling"), 7.0, 7.1), *runs(cifar10("confvar"), 7.0, 7.1)]
+    assert "Presampling-IS draws by the norms" in notes(more, "S(W)")[1]
+    assert "ConfVar: plain means" in notes(more, "N_ems")[1]
+    assert "draw evenly stay there" in notes([*more, *runs(cifar10("sgd-uni"), 7.0)], "N_ems")[1]
+
+
+def test_all_methods_are_called_so(full: list[dict[str, Any]]) -> None:
+    assert notes(full, "S(W)")[0] == "S(W) over steps: all methods, Fashion-MNIST"
+
+
+def test_captions_of_the_papers_figures(full: list[dict[str, Any]]) -> None:
+    own = [r for r in full if r["data"] == "fmnist"]
+    with_cifar, without = ({f.label: f for f in figures(records)} for records in (full, own))
+    for label in ("fig:is_scores", "fig:score_and_trvars"):
+        assert "CIFAR-10 stands in" in with_cifar[label].note
+        assert "CIFAR-10" not in without[label].note
+    assert "median over seeds" in without["fig:is_scores"].lines
+    assert "mean over seeds" in without["fig:score_and_trvars"].lines
+
+
+def test_one_wild_seed_does_not_move_a_line_of_fixed_tau() -> None:
+    own = runs(fmnist("emais", 25000, options={"tau": 1000}), 9.0, 9.1, 9.2)
+    own[2]["curves"]["score"] = [1000.0] * POINTS
+    drawn = next(f for f in figures(own) if f.label == "fig:is_scores").charts[0].series[0]
+    assert list(drawn.mean)[:2] == [1.0, 0.5]
+
+
+def test_legends_have_the_digits_of_the_tables() -> None:
+    charts = {f.label: f.charts[0] for f in figures(runs(fmnist("emais"), 10.0, 10.3))}
+    legends = {label: re.findall(r"<output>(.*?)</output>", chart_figure(one)) for label, one in charts.items()}
+    assert legends["tab:res_fmnist over steps"] == ["10.15 ± 0.21"]
+    assert "| 10.15 ± 0.21 |" in markdown("tab:res_fmnist", runs(fmnist("emais"), 10.0, 10.3))
+    assert legends["tab:res_fmnist N_ems"] == ["256 ± 0"]
+    assert legends["tab:res_fmnist S(W)"] == ["40.00 ± 0.00"]
+
+
+def test_names_of_the_limits_stand_where_no_line_runs() -> None:
+    one = next(f for f in figures(runs(fmnist("emais"), 10.0)) if f.label.endswith("S(W)")).charts[0]
+    for name in ("optimal", "uniform"):
+        x, anchor = re.search(
+            rf'<text class="note" x="(\d+)" y="[\d.]+" text-anchor="(\w+)">{name}<', svg(one)
+        ).groups()
+        assert anchor == "end"
+        assert int(x) < LEFT
 
 
 # ---- the page
@@ -473,7 +611,9 @@ def test_page_and_markdown_with_few_or_no_runs(tmp_path: Path) -> None:
         write_report(records, tmp_path / f"{name}.html", [])
         write_markdown(records, tmp_path / f"{name}.md", [])
         assert "nan" not in (tmp_path / f"{name}.md").read_text("utf-8").split()
-    assert "Nothing was run yet for tab:res_fmnist" in (tmp_path / "none.md").read_text("utf-8")
+    assert "Settings not run yet: tab:res_fmnist (27 of 27; table left out)" in (tmp_path / "none.md").read_text(
+        "utf-8"
+    )
 
 
 def test_committed_tables_are_those_of_the_committed_results() -> None:
@@ -508,6 +648,14 @@ HOVER = """(() => {
   return [chart.querySelector('.hover').getAttribute('visibility'), chart.closest('.charts').className];
 })()"""
 
+NARROW = """(() => {
+  const box = document.querySelector('#findings .scroll'), cell = box.querySelector('tbody td');
+  const before = cell.getBoundingClientRect().left;
+  box.scrollLeft = 120;
+  return { shift: Math.round(cell.getBoundingClientRect().left - before), scrolled: box.scrollLeft > 100,
+    open: document.querySelector('nav details').open };
+})()"""
+
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed here")
 def test_page_in_a_browser(tmp_path: Path, full: list[dict[str, Any]]) -> None:
@@ -517,12 +665,14 @@ def test_page_in_a_browser(tmp_path: Path, full: list[dict[str, Any]]) -> None:
         browser.open(page)
         seen = browser.run(CHECKS)
         assert seen["figures"] > 30
+        assert browser.run("document.querySelector('nav details').open") is True
         assert (seen["empty"], seen["wide"]) == (0, 0)
         assert browser.run(SORT) == [["6250", "12500", "25000"], ["25000", "12500", "6250"], "descending"]
         assert browser.run(HOVER) == ["visible", "charts off-1"]
         size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
         browser.call("Emulation.setDeviceMetricsOverride", **size)
         assert (browser.run(CHECKS)["empty"], browser.run(CHECKS)["wide"]) == (0, 0)
+        assert browser.run(NARROW) == {"shift": 0, "open": False, "scrolled": True}
         assert browser.problems == []
 
 

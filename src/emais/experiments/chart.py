@@ -36,7 +36,8 @@ class Series:
 class Chart:
     """A titled chart. references: (value, label) of dashed lines; y_from and y_to fix an end of the y axis.
 
-    name: tells the chart from others of the same title on a page.
+    name: tells the chart from others of the same title on a page; places: digits after the point in the legend, about
+    three significant ones if None.
     """
 
     title: str
@@ -48,6 +49,7 @@ class Chart:
     y_from: float | None = None
     y_to: float | None = None
     name: str = ""
+    places: int | None = None
 
     def colours(self) -> list[int]:
         """The colour of each series."""
@@ -118,17 +120,20 @@ def number(value: float) -> str:
     return f"{value:.12g}".replace("-", "\u2212")
 
 
-def precise(value: float, spread: float = math.nan) -> str:
-    """A value in the legend, with about three significant digits, and its spread to the same place.
+def precise(value: float, spread: float = math.nan, places: int | None = None) -> str:
+    """A value in the legend, with so many places or about three significant digits, and its spread to the same place.
 
     >>> precise(0.0031416), precise(91.25, 3.1), precise(0.0)
     ('0.00314', '91.2 ± 3.1', '0.00')
     >>> precise(2.5e-6)
     '2.5e−06'
+    >>> precise(10.154, 0.16, places=2)
+    '10.15 ± 0.16'
     """
-    if 0 < abs(value) < 1e-4:
+    if places is None and 0 < abs(value) < 1e-4:
         return f"{value:.1e}".replace("-", "\u2212")
-    places = 2 if value == 0 else min(6, max(0, 2 - math.floor(math.log10(abs(value)))))
+    if places is None:
+        places = 2 if value == 0 else min(6, max(0, 2 - math.floor(math.log10(abs(value)))))
     text = f"{value:.{places}f}".replace("-", "\u2212")
     return f"{text} ± {spread:.{places}f}" if math.isfinite(spread) else text
 
@@ -170,7 +175,7 @@ def scale_marks(chart: Chart, x: Axis, y: Axis) -> list[str]:
         marks.append(text(x(value), BOTTOM + 19, number(value), "middle", "tick"))
     for value, label in chart.references:
         marks.append(f'<path class="reference" d="M{LEFT} {y(value)}H{RIGHT}"/>')
-        marks.append(text(RIGHT, y(value) - 6, label, "end", "note"))
+        marks.append(text(LEFT - 8, y(value) + 17, label, "end", "note"))  # under its tick, where no line runs
     marks.append(text((LEFT + RIGHT) / 2, HEIGHT - 8, chart.x_label, "middle"))
     marks.append(text(15, (TOP + BOTTOM) / 2, chart.y_label, "middle", turn="-90"))
     return marks
@@ -214,7 +219,7 @@ def figure(chart: Chart) -> str:
     hover, legend = [], []
     for k, series in zip(chart.colours(), chart.series, strict=True):
         points = series.points(chart.log_y)
-        texts = [precise(m, s) for _, m, s in points]
+        texts = [precise(m, s, chart.places) for _, m, s in points]
         at = [[x(a), min(BOTTOM, max(TOP, y(m)))] for a, m, _ in points]
         hover.append({"x": [a for a, _, _ in points], "at": at, "text": texts})
         last = texts[-1] if texts else "\u2013"

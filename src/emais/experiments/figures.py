@@ -16,18 +16,23 @@ from .training import mean_sd
 COLOUR = {method: k for k, method in enumerate(NAMES)}  # EMAIS and EMAIS-auto are the last and the strongest
 LIMITS = ((0.0, "optimal"), (1.0, "uniform"))
 SHOWN = (-0.1, 1.5)  # of S(W): one rare sample with a large weight, or a denominator near 0, and it may be anything
+SCORE_AXIS = {"references": LIMITS, "y_from": SHOWN[0], "y_to": SHOWN[1], "places": 2}
 HIGHEST = 2.5  # times the lowest final test error: where the axis of the test error ends
 CLIPPED = "The axis of S(W) ends at −0.1 and 1.5: single values and bands beyond it are cut off."
 
 
+MEANS = "A line is the mean over seeds, its band one standard deviation."
+
+
 @dataclass(frozen=True)
 class Figure:
-    """Charts that belong together, and what there is to say about them."""
+    """Charts that belong together, and what there is to say about them; lines: what a line and its band are."""
 
     label: str
     title: str
     charts: Sequence[Chart]
     note: str = ""
+    lines: str = MEANS
 
 
 # ---- curves
@@ -89,16 +94,21 @@ def chart(title: str, y_label: str, quantity: str, lines: Sequence[Line], **opti
 
 def score_chart(title: str, lines: Sequence[Line], name: str) -> Chart:
     """S(W) between its limits."""
-    return chart(title, "S(W)", "score", lines, references=LIMITS, y_from=SHOWN[0], y_to=SHOWN[1], name=name)
+    return chart(title, "S(W)", "score", lines, name=name, **SCORE_AXIS)
+
+
+def size_chart(title: str, lines: Sequence[Line], name: str) -> Chart:
+    """N_ems from 0."""
+    return chart(title, "Nₑₘₛ (samples)", "n_ems", lines, y_from=0.0, name=name, places=0)
 
 
 def metric_chart(title: str, lines: Sequence[Line], name: str) -> Chart:
     """Test error on a log axis that ends where the interesting part does, or mAP on an even one."""
     if lines[0][0].metric == "map":
-        return chart(title, "mAP (%)", "map", lines, name=name)
+        return chart(title, "mAP (%)", "map", lines, name=name, places=2)
     lowest = min((v for s, _, _ in lines for v in s.values if math.isfinite(v)), default=0.0)
     top = HIGHEST * lowest if lowest > 0 else None
-    return chart(title, "test error (%, log scale)", "test_error", lines, name=name, log_y=True, y_to=top)
+    return chart(title, "test error (%, log scale)", "test_error", lines, name=name, log_y=True, y_to=top, places=2)
 
 
 def place(setting: Setting, *, length: bool = True) -> str:

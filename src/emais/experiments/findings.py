@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 
 from .catalogue import ITEMS, RIVALS
 from .cells import Cell, Table
-from .moretables import best_rate, by_method, last_moving, middle
-from .paper import OURS, RUN_SECONDS_FMNIST, SEEDS, TITLES, find
-from .recalibration import recalibrated
+from .lacking import left_out
+from .moretables import best_rate, by_method
+from .paper import NAMES, OURS, TITLES
 from .results import Record
 from .rows import decimal, empty, value_cell, with_sd
-from .selection import HEADS, Setting, better, by_row, hardware, method_name, of_item, present, star_note
-from .training import mean_sd
-from .verdicts import BOLD, best_of_paper, bold, tally, verdict
+from .selection import HEADS, Setting, better, by_row, hardware, method_name, of_item, present
+from .steptimes import MODELS, best_case
+from .verdicts import BOLD, best_of_paper, bold, clearly
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
+PAIRS = (("emais", "sgd-scan"), ("emais-auto", "emais"), ("emais-auto", "sgd-scan"))
 
 
 def result_rows(records: Sequence[Record]) -> list[list[Setting]]:
@@ -52,121 +53,58 @@ def glance(records: Sequence[Record]) -> Table | None:
     head = ["data", "optimizer", "weight decay", "steps", *(HEADS[m] for m in RIVALS.split(",")), "best of the paper's"]
     caption = (
         "Test error in percent, lower is better, or mAP in percent, higher is better. With Adam SGD-Scan is Adam-Scan. "
-        f"{hardware(settings)} {BOLD}{star_note(settings)}"
+        f"{hardware(settings)} {BOLD}{emais_among_papers(rows)}"
     )
     return Table(head, seen, caption)
+
+
+def emais_among_papers(rows: Sequence[Sequence[Setting]]) -> str:
+    """In how many rows EMAIS is among the best of the paper's methods, where there are others."""
+    there = [{s.config.method: s for s in row if math.isfinite(s.mean)} for row in rows]
+    own = [row for row in there if "emais" in row and len(row.keys() - set(OURS)) > 1]
+    strong = sum(bold([row["emais"], *(s for m, s in row.items() if m != "emais")])[0] for row in own)
+    return f" EMAIS is bold in {strong} of the {len(own)} rows with another of the paper's methods." if own else ""
 
 
 # ---- sentences
 
 
-def findings(records: Sequence[Record]) -> list[str]:
-    """A few sentences: who is best, agreement with the paper, what was tried to explain it, time."""
-    found = [*standing(records)]
-    for label in tables():
-        settings = present(of_item(ITEMS[label], records))
-        kinds = [verdict(s, find(s.config)).kind for s in settings]
-        if any(kind != "none" for kind in kinds):
-            found.append(f"{label}: {tally(kinds)}")
-    more = (momentum_sentence, rules_sentence, auto_sentence, batchnorm_sentence, tuned_sentences, time_sentence)
-    return [*found, *(text for make in more for text in make(records))]
+def findings(records: Sequence[Record], timings: Sequence[Record] = ()) -> list[str]:
+    """Whether EMAIS and EMAIS-auto help, what a step of them costs, and what is not known yet."""
+    found = [*standing(records), *tuned_sentences(records), *time_sentence(timings)]
+    return [*found, *lacking_sentence(records)]
 
 
 def standing(records: Sequence[Record]) -> list[str]:
-    """In how many rows EMAIS is among the best of the paper's methods, and how it stands to SGD-Scan and EMAIS-auto."""
+    """How EMAIS stands to SGD-Scan, and EMAIS-auto to both."""
     rows = [{s.config.method: s for s in row if math.isfinite(s.mean)} for row in result_rows(records)]
-    found = []
-    own = [row for row in rows if "emais" in row and len(row.keys() - set(OURS)) > 1]
-    if own:
-        strong = sum(bold([row["emais"], *(s for m, s in row.items() if m != "emais")])[0] for row in own)
-        found.append(
-            f"EMAIS is the best of the paper's methods, or within the best's standard deviation, in {strong} of "
-            f"{len(own)} rows of the table above that have another of them."
-        )
-    for one, other in (("emais", "sgd-scan"), ("emais-auto", "emais"), ("rais", "sgd-scan")):
-        both = [(row[one], row[other]) for row in rows if one in row and other in row]
-        ahead = sum(better(a, a.mean, b.mean) for a, b in both)
-        clear = sum(better(a, a.mean, b.mean) and clearly(a, b) for a, b in both)
-        behind = sum(better(a, b.mean, a.mean) and clearly(a, b) for a, b in both)
-        if both:
-            names = [method_name(s.config).replace("Adam-", "SGD-") for s in both[0]]
-            found.append(
-                f"{names[0]} has a better mean than {names[1]} in {ahead} of {len(both)} rows, by more than two "
-                f"standard errors in {clear or 'none'}; it is behind by more than that in {behind or 'none'}."
-            )
-    return found
+    pairs = [[(row[one], row[other]) for row in rows if one in row and other in row] for one, other in PAIRS]
+    return [comparison(both) for both in pairs if both]
 
 
-def clearly(a: Setting, b: Setting) -> bool:
-    """Whether two means differ by more than two standard errors of their difference."""
-    if not (math.isfinite(a.sd) and math.isfinite(b.sd)):
-        return False
-    return abs(a.mean - b.mean) > 2 * math.sqrt(a.sd**2 / len(a.values) + b.sd**2 / len(b.values))
+def comparison(both: Sequence[tuple[Setting, Setting]]) -> str:
+    """In how many rows one method is ahead of another, and in which it is clearly behind."""
+    names = [method_name(s.config).replace("Adam-", "SGD-") for s in both[0]]
+    ahead = [(a, b) for a, b in both if better(a, a.mean, b.mean)]
+    clear = sum(clearly(a, b) for a, b in ahead)
+    lost = [against(a, b) for a, b in both if better(a, b.mean, a.mean) and clearly(a, b)]
+    where = f"{len(lost)} ({'; '.join(lost)})" if lost else "none"
+    return (
+        f"{names[0]} has a better mean than {names[1]} in {len(ahead)} of {len(both)} rows, by more than two standard "
+        f"errors in {clear or 'none'}; it is behind by more than that in {where}."
+    )
 
 
-def momentum_sentence(records: Sequence[Record]) -> list[str]:
-    """With which momentum each method agrees with the paper, and whether one fits all."""
-    settings = present(of_item(ITEMS["momentum"], records))
-    if not settings:
-        return []
-    agree = {id(s): verdict(s, find(s.config)).kind == "agrees" for s in settings}
-    values = sorted({s.config.momentum for s in settings})
-    parts = []
-    for own in by_method(settings):
-        counts = {m: [agree[id(s)] for s in own if s.config.momentum == m] for m in values}
-        listed = " and ".join(f"{m:g} ({sum(v)} of {len(v)} lengths)" for m, v in counts.items() if any(v))
-        parts.append(f"{method_name(own[0].config)} with {listed or 'none'}")
-    fits = [f"{m:g}" for m in values if all(agree[id(s)] for s in settings if s.config.momentum == m)]
-    return [
-        f"Of the momenta {', '.join(f'{m:g}' for m in values)}, the test error agrees with the paper's for "
-        f"{', '.join(parts)}; {' and '.join(fits) or 'none of them'} fits all."
-    ]
+def against(a: Setting, b: Setting) -> str:
+    """A row in words, and two means of it."""
+    return f"{row_name(a)}: {with_sd(a.mean, a.sd)} against {with_sd(b.mean, b.sd)}"
 
 
-def rules_sentence(records: Sequence[Record]) -> list[str]:
-    """RAIS with its own schedule and with the linear rule, beside EMAIS-auto."""
-    found = []
-    for row in by_row(present(of_item(ITEMS["rais_rules"], records))):
-        of = {(s.config.method, s.config.rule): s for s in row}
-        own, linear, auto = (of.get(key) for key in (("rais", None), ("rais", "linear"), ("emais-auto", None)))
-        if own is None or linear is None or auto is None:
-            continue
-        stop = last_moving(own)
-        early = f" (its learning rate is 0 from step {stop:.0f} on)" if math.isfinite(stop) else ""
-        sizes = [f"{middle(s, 'n_ems'):.0f}" for s in (linear, auto)]
-        found.append(
-            f"{TITLES[own.config.data]}, {own.config.num_steps} steps: RAIS with its own schedule "
-            f"{with_sd(own.mean, own.sd)} %{early}, with the linear rule {with_sd(linear.mean, linear.sd)} %, "
-            f"EMAIS-auto {with_sd(auto.mean, auto.sd)} %; N_ems of these two, second half: {' and '.join(sizes)}."
-        )
-    return found
-
-
-def auto_sentence(records: Sequence[Record]) -> list[str]:
-    """N_ems and S(W) of EMAIS-auto beside those of EMAIS."""
-    found = []
-    for row in by_row(present(of_item(ITEMS["emais_auto"], records))):
-        plain = {s.config.method: s for s in row if not s.config.options}
-        if plain.keys() >= {"emais", "emais-auto"}:
-            both, config = [plain["emais"], plain["emais-auto"]], row[0].config
-            sizes = " → ".join(f"{middle(s, 'n_ems'):.0f}" for s in both)
-            scores = " → ".join(f"{middle(s, 'score'):.2f}" for s in both)
-            where = f"{TITLES[config.data]}, {config.num_steps} steps, weight decay {decimal(config.weight_decay)}"
-            found.append(f"{where}: N_ems {sizes}, S(W) {scores}")
-    return [f"From EMAIS to EMAIS-auto, over the second half of the run. {'; '.join(found)}."] if found else []
-
-
-def batchnorm_sentence(records: Sequence[Record]) -> list[str]:
-    """The metric as trained, and with BatchNorm's statistics from uniform minibatches."""
-    found = []
-    for row in by_row(present(of_item(ITEMS["batchnorm"], records))):
-        config, unit = row[0].config, "mAP" if row[0].metric == "map" else "test error"
-        pairs = [[with_sd(mean, math.nan) for mean in (s.mean, mean_sd(recalibrated(s))[0])] for s in row]
-        each = [f"{method_name(s.config)} {' → '.join(pair)}" for s, pair in zip(row, pairs, strict=True)]
-        where = f"{TITLES[config.data]}, {config.num_steps} steps, weight decay {decimal(config.weight_decay)}"
-        found.append(f"{where}, {unit}: {', '.join(each)}")
-    start = "With BatchNorm's statistics from uniform minibatches in place of those drawn in training."
-    return [f"{start} {'; '.join(found)}."] if found else []
+def row_name(setting: Setting) -> str:
+    """A row of the first table in words."""
+    config = setting.config
+    decay = f"weight decay {decimal(config.weight_decay)}"
+    return f"{TITLES[config.data]}, {OPTIMIZERS[config.optimizer]}, {decay}, {config.num_steps} steps"
 
 
 def tuned_sentences(records: Sequence[Record]) -> list[str]:
@@ -201,16 +139,24 @@ def lead(settings: Mapping[str, Setting]) -> str:
     return f"{abs(gap):.2f} points {'ahead of' if gap > 0 else 'behind'} SGD-Scan"
 
 
-def time_sentence(records: Sequence[Record]) -> list[str]:
-    """The time that the paper's runs of tab:res_fmnist took, beside the paper's."""
-    settings = [s for s in of_item(ITEMS["tab:res_fmnist"], records) if find(s.config)]
-    runs = [r for s in settings for r in s.records]
-    if not runs:
-        return []
-    seconds = sum(r["ms_per_step"] * r["num_steps"] for r in runs) / 1e3
-    paper = SEEDS * sum(mean for row in RUN_SECONDS_FMNIST.values() for mean, _ in row)
-    places = ", ".join(sorted({str(r["hardware"]) for r in runs}))
-    return [
-        f"The {len(runs)} runs of the paper's methods in tab:res_fmnist took {seconds / 60:.1f} minutes of training on "
-        f"{places}, side by side; the paper's 120 add up to {paper / 3600:.1f} hours on a Tesla V100."
-    ]
+def time_sentence(timings: Sequence[Record]) -> list[str]:
+    """What a step of EMAIS and EMAIS-auto costs, network by network."""
+    told: dict[str, str] = {}
+    for case in filter(None, (best_case(timings, model) for model in MODELS)):
+        each = [f"{NAMES[m]} {case.ratio(m):.2f}" for m in ("emais", "emais-auto") if m in case.methods]
+        if each:
+            told[f"{' and '.join(each)} ({case.name})"] = case.place
+    places = ", ".join(dict.fromkeys(told.values()))
+    return [f"Time of a step over that of SGD-Scan: {'; '.join(told)}; on {places}."] if told else []
+
+
+def lacking_sentence(records: Sequence[Record]) -> list[str]:
+    """Where there is no SGD-Scan to compare with, and which tables are left out."""
+    rows, labels, found = result_rows(records), left_out(records), []
+    alone = [row[0] for row in rows if all(s.config.method != "sgd-scan" for s in row)]
+    if alone:
+        names = ", ".join(dict.fromkeys(TITLES[s.config.data] for s in alone))
+        found.append(f"SGD-Scan in {len(alone)} of {len(rows)} rows ({names}), where there is nothing to compare with")
+    if labels:
+        found.append(f"most of {', '.join(labels)}, whose tables are left out")
+    return [f"Not run yet: {'; '.join(found)}. “What was run” has the whole list."] if found else []

@@ -7,36 +7,28 @@ from dataclasses import replace
 
 from .catalogue import ITEMS
 from .chart import Chart
-from .figures import CLIPPED, Figure, Line, chart, key_of, metric_chart, place, score_chart, series
+from .figures import CLIPPED, Figure, Line, key_of, metric_chart, place, score_chart, series, size_chart
 from .moretables import variant
+from .notes import scores_note, sizes_note, still_note, who
 from .paper import TITLES
 from .paperfigures import paper_figures
 from .results import Record
 from .rows import decimal
-from .selection import Setting, by_row, method_name, of_item, present, star_note, starred
+from .selection import Setting, by_row, method_name, of_item, present, starred
 from .steptimes import Case, best_case
 
 TABLES = ("tab:res_fmnist", "tab:res_cinic10", "tab:res_nih", "tab:adam")
-FLAT = "RAIS moves along its schedule by its gain: where its line turns flat, its learning rate has come down to 0."
 HIGH = "The axis ends at two and a half times the lowest final test error; what lies above is cut off."
-MEANING = (
-    "S(W) is estimated from each method's own draws: Presampling draws by the norms of the present model, so it is at "
-    "0 by construction, and this is about one draw from its candidates, not about the minibatch. RAIS comes near 0 "
-    "once its learning rate has come down to 0 and the model stands still."
-)
-SIZES = (
-    "N is 128 for all, and methods that draw evenly stay there. Confidence and ConfVar take plain means: for them it "
-    "is what their draws would be worth with importance coefficients."
-)
 TIME = (
-    "The time of a step is that of the method alone with nothing beside it on the machine, without tests of the model: "
-    "{}, on {}. It is SGD-Scan's, {:.2f} ms, times the ratio in tab:per_iter_time."
+    "The time of a step was measured apart from these runs, with nothing beside it on the machine and without tests of "
+    "the model: {}, on {}. It is SGD-Scan's, {:.2f} ms, times the ratio in tab:per_iter_time."
 )
 
 
 def method_figures(label: str, records: Sequence[Record], timings: Sequence[Record]) -> list[Figure]:
     """All methods of a table beside each other: the metric, N_ems and S(W) over steps, the metric over time."""
-    rows = by_row(present(of_item(ITEMS[label], records)))
+    settings = present(of_item(ITEMS[label], records))
+    rows = by_row(settings)
     if not rows:
         return []
     first, many = rows[0][0], len({row[0].config.weight_decay for row in rows}) > 1
@@ -49,26 +41,20 @@ def method_figures(label: str, records: Sequence[Record], timings: Sequence[Reco
         sizes.append(size_chart(f"Nₑₘₛ, {where}", lines, key_of(row[0], f"{label}-size")))
         scores.append(score_chart(f"S(W), {where}", lines, key_of(row[0], f"{label}-score")))
     data = f"{TITLES[first.config.data]}{' with Adam' if first.config.optimizer == 'adam' else ''}"
-    title = f"all methods, {data}"
-    star = star_note(rows[0])
+    title = f"{who(settings, ITEMS[label])}, {data}"
     found = [
-        Figure(f"{label} over steps", f"{kind} over steps: {title}", metrics, f"{cut}{FLAT}{star}"),
-        Figure(f"{label} N_ems", f"N_ems over steps: {title}", sizes, f"{SIZES}{star}"),
-        Figure(f"{label} S(W)", f"S(W) over steps: {title}", scores, f"{CLIPPED} {MEANING}{star}"),
+        Figure(f"{label} over steps", f"{kind} over steps: {title}", metrics, f"{cut}{still_note(settings)}"),
+        Figure(f"{label} N_ems", f"N_ems over steps: {title}", sizes, sizes_note(settings)),
+        Figure(f"{label} S(W)", f"S(W) over steps: {title}", scores, f"{CLIPPED} {scores_note(settings)}"),
     ]
     case = best_case(timings, first.config.model) if first.config.optimizer == "sgd" else None  # as it was timed
     if case is not None:
         timed = [over_time(one, row, case, label) for one, row in zip(metrics, rows, strict=True)]
-        note = f"{cut}{TIME.format(case.name, case.place, case.base)}{untimed(rows, case)}{star}"
+        note = f"{cut}{TIME.format(case.name, case.place, case.base)}{untimed(rows, case)}"
         found.append(
             Figure(f"{label} over time", f"{kind} over time: the methods that were timed, {data}", timed, note)
         )
     return found
-
-
-def size_chart(title: str, lines: Sequence[Line], name: str) -> Chart:
-    """N_ems from 0."""
-    return chart(title, "Nₑₘₛ (samples)", "n_ems", lines, y_from=0.0, name=name)
 
 
 def over_time(one: Chart, row: Sequence[Setting], case: Case, label: str) -> Chart:

@@ -31,7 +31,6 @@ from .selection import (
     number,
     of_item,
     shown,
-    star_note,
     starred,
 )
 from .verdicts import AGREES, verdict
@@ -58,7 +57,6 @@ def tuned_table(item: Item, records: Sequence[Record]) -> Table:
     caption = (
         f"Test error in percent. {hardware(settings)} Bold: the best learning rate of each method. A mean near 90 with "
         f"no spread is training that diverged; a spread of tens of points, that some seeds did.{edge}"
-        f"{star_note(settings)}"
     )
     return Table(["method", *(f"lr {rate:g}" for rate in rates), "best lr"], rows, caption, item.title)
 
@@ -102,9 +100,17 @@ def momentum_table(item: Item, records: Sequence[Record]) -> Table:
             means[own[0].config.method] = [*(at[m].mean for m in values), theirs.mean if theirs else math.nan]
         leads = [gap_cell(a, b) for a, b in zip(means["sgd-scan"], means["emais"], strict=True)]
         rows.append([steps, Cell("SGD-Scan − EMAIS"), *leads])
-    caption = f"Test error in percent. {hardware(settings)} Bold: agrees with the paper. {AGREES}"
+    caption = f"Test error in percent. {hardware(settings)} Bold: agrees with the paper. {fits(settings)} {AGREES}"
     head = ["steps", "method", *(f"momentum {decimal(m)}" for m in values), "paper"]
     return Table(head, rows, caption, item.title)
+
+
+def fits(settings: Sequence[Setting]) -> str:
+    """Whether there is a momentum with which all of these agree with the paper."""
+    values = sorted({s.config.momentum for s in settings})
+    kinds = {m: {verdict(s, paper.find(s.config)).kind for s in settings if s.config.momentum == m} for m in values}
+    found = [f"{m:g}" for m in values if kinds[m] == {"agrees"}]
+    return f"{' and '.join(found) or 'None of these momenta'} fits both methods at all lengths."
 
 
 # ---- the runs behind a figure
@@ -119,30 +125,41 @@ def summary_table(item: Item, records: Sequence[Record]) -> Table:
     stopping = any(math.isfinite(step) for step in stops.values())
     rows = []
     for s in listed:
-        parts = [
-            number_cell(middle(s, name, part), places)
-            for name, places in (("n_ems", 0), ("score", 2))
-            for part in (HALF, FIFTH)
-        ]
+        sizes = [number_cell(average(s, "n_ems", part)) for part in (HALF, FIFTH)]
+        scores = [number_cell(middle(s, "score", part), 2) for part in (HALF, FIFTH)]
         end = [Cell("")] if not math.isfinite(stops[id(s)]) else [number_cell(stops[id(s)])]
         start = [*first_cells(columns, s), Cell(variant(s.config)), count_cell(s), value_cell(s)]
-        rows.append([*start, *parts, *(end if stopping else [])])
+        rows.append([*start, *sizes, *scores, *(end if stopping else [])])
     drawn = ["N_ems, 2nd half", "N_ems, last fifth", "S(W), 2nd half", "S(W), last fifth"]
     head = [*columns, "run", "seeds", "test error (%)", *drawn, *(["rate 0 from step"] if stopping else [])]
-    caption = f"N_ems and S(W): medians over seeds and that part of the run. {hardware(settings)}{star_note(listed)}"
+    caption = (
+        "Over seeds and the points of that part of the run: of N_ems the mean, of S(W) the median, which a spike of a "
+        f"single seed does not move. {hardware(settings)}"
+    )
     if stopping:
         caption += (
             " Where the learning rate comes down to 0 before the end, the last column says when, as a mean over seeds: "
-            "from then on the model stands still, and its S(W) says nothing about training."
+            "from then on the parameters no longer change, and S(W) says nothing about training."
         )
     return Table(head, rows, caption, item.title)
 
 
-def middle(setting: Setting, quantity: str, part: float = HALF) -> float:
-    """The median over all seeds and the last part of the run, e.g. its second half."""
+def tail(setting: Setting, quantity: str, part: float) -> list[float]:
+    """The finite values of all seeds over the last part of the run, e.g. its second half."""
     tails = [r["curves"][quantity][-round(part * len(r["curves"][quantity])) :] for r in setting.records]
-    finite = [v for tail in tails for v in map(number, tail) if math.isfinite(v)]
-    return statistics.median(finite) if finite else math.nan
+    return [v for tail in tails for v in map(number, tail) if math.isfinite(v)]
+
+
+def average(setting: Setting, quantity: str, part: float = HALF) -> float:
+    """The mean over all seeds and the points of the last part of the run; NaN if there are none."""
+    values = tail(setting, quantity, part)
+    return statistics.fmean(values) if values else math.nan
+
+
+def middle(setting: Setting, quantity: str, part: float = HALF) -> float:
+    """The median over the same."""
+    values = tail(setting, quantity, part)
+    return statistics.median(values) if values else math.nan
 
 
 def last_moving(setting: Setting) -> float:

@@ -8,8 +8,8 @@ from .catalogue import ITEMS
 from .chart import Chart
 from .figures import (
     CLIPPED,
-    LIMITS,
-    SHOWN,
+    MEANS,
+    SCORE_AXIS,
     Figure,
     Line,
     chart,
@@ -20,6 +20,7 @@ from .figures import (
     place,
     score_chart,
     series,
+    size_chart,
 )
 from .paper import TITLES
 from .results import Record
@@ -27,8 +28,8 @@ from .rows import decimal
 from .selection import Setting, by_row, of_item, present
 
 MEDIANS = (
-    "The second panel shows the median of the seeds with half the range between quartiles, which a wild value of one "
-    "seed does not move."
+    "A line is the median over seeds, its band half the range between quartiles: a wild value of one seed does not "
+    "move it."
 )
 QUARTER = "CIFAR-10 stands in for CINIC-10, with a quarter of the paper's steps and of every number of steps in it."
 
@@ -46,11 +47,7 @@ def is_scores(row: Sequence[Setting]) -> list[Chart]:
     lines += [(s, "Linear-τ", None) for s in plain]
     key = key_of(row[0], "is_scores")
     drawn = [series(s, "score", name, colour, centre=median_range) for s, name, colour in lines]
-    limits = {"references": LIMITS, "y_from": SHOWN[0], "y_to": SHOWN[1]}
-    return [
-        score_chart(f"S(W), {place(row[0])}", lines, f"{key}-1"),
-        Chart("The same, medians over seeds", "step", "S(W)", drawn, **limits, name=f"{key}-2"),  # type: ignore[arg-type]
-    ]
+    return [Chart(f"S(W), {place(row[0])}", "step", "S(W)", drawn, name=key, **SCORE_AXIS)]  # type: ignore[arg-type]
 
 
 def loss_and_error(row: Sequence[Setting], lines: Sequence[Line], key: str) -> list[Chart]:
@@ -73,7 +70,7 @@ def lr_ablation(row: Sequence[Setting]) -> list[Chart]:
     key = key_of(row[0], "ablation")
     return [
         *loss_and_error(row, lines, key),
-        chart("Effective minibatch size Nₑₘₛ", "Nₑₘₛ (samples)", "n_ems", ours, y_from=0.0, name=f"{key}-3"),
+        size_chart("Effective minibatch size Nₑₘₛ", ours, f"{key}-3"),
         chart("Learning rate applied", "learning rate", "applied", ours, y_from=0.0, name=f"{key}-4"),
         chart("Scaled learning rate", "N/Nₑₘₛ · learning rate", "scaled", ours, y_from=0.0, name=f"{key}-5"),
     ]
@@ -91,7 +88,7 @@ def following(row: Sequence[Setting]) -> list[Chart]:
     key = key_of(row[0], "following")
     return [
         *loss_and_error(row, lines, key),
-        chart("Effective minibatch size Nₑₘₛ", "Nₑₘₛ (samples)", "n_ems", sizes, y_from=0.0, name=f"{key}-3"),
+        size_chart("Effective minibatch size Nₑₘₛ", sizes, f"{key}-3"),
     ]
 
 
@@ -148,15 +145,15 @@ def row_by_row(make: Callable[[Sequence[Setting]], list[Chart]]) -> Callable[[Se
 
 
 MAKERS: dict[str, tuple[Callable[[Sequence[Setting]], list[Chart]], str]] = {
-    "fig:is_scores": (row_by_row(is_scores), f"{CLIPPED} {MEDIANS} {QUARTER}"),
+    "fig:is_scores": (row_by_row(is_scores), CLIPPED),
     "fig:fmnist_sgd_unif_n_ems": (row_by_row(following), ""),
     "fig:fmnist_lr_adjust_ablation": (
         row_by_row(lr_ablation),
         "The learning rate of a point is the mean over its steps times the mean adjustment over them.",
     ),
-    "fig:additional_state_updates": (row_by_row(state_updates), f"{CLIPPED} {QUARTER}"),
-    "fig:score_and_trvars": (row_by_row(score_and_traces), f"{CLIPPED} {QUARTER}"),
-    "fig:cinic10_35000-140000_IS_score": (lengths, f"{CLIPPED} {QUARTER}"),
+    "fig:additional_state_updates": (row_by_row(state_updates), CLIPPED),
+    "fig:score_and_trvars": (row_by_row(score_and_traces), CLIPPED),
+    "fig:cinic10_35000-140000_IS_score": (lengths, CLIPPED),
 }
 
 
@@ -165,6 +162,8 @@ def paper_figures(records: Sequence[Record]) -> list[Figure]:
     found = []
     for label, (make, note) in MAKERS.items():
         charts = make(present(of_item(ITEMS[label], records)))
+        stands_in = any(TITLES["cifar10"] in chart.title for chart in charts)
+        lines = MEDIANS if label == "fig:is_scores" else MEANS
         if charts:
-            found.append(Figure(label, ITEMS[label].title, charts, note))
+            found.append(Figure(label, ITEMS[label].title, charts, f"{note} {QUARTER if stands_in else ''}", lines))
     return found

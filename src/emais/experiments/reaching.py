@@ -11,7 +11,7 @@ from .cells import Cell, Table
 from .paper import OURS, TITLES
 from .results import Record
 from .rows import empty, first_cells, first_columns
-from .selection import DASH, Setting, by_row, hardware, number, of_item, shown, star_note, starred
+from .selection import DASH, Setting, by_row, hardware, number, of_item, shown, starred
 from .training import mean_sd
 
 ERRORS = {"fmnist": (12.0, 11.0, 10.0, 9.5, 9.0), "cifar10": (10.0, 8.0, 7.0, 6.0)}  # percent
@@ -65,7 +65,7 @@ def steps_table(data: str, settings: Sequence[Setting]) -> Table:
         "the 25 tests of a run: mean ± sample standard deviation over seeds; k/n: only k of n seeds get there, "
         f"{DASH}: none. Bold: "
         "the fewest steps of the paper's methods, and a starred method that needs no more. "
-        f"{hardware(settings)}{star_note(listed)}"
+        f"{hardware(settings)}"
     )
     head = ["length" if name == "steps" else name for name in columns]
     return Table([*head, "method", *(f"≤ {error:g} %" for error in errors)], rows, caption, TITLES[data])

@@ -10,7 +10,7 @@ from .catalogue import Item
 from .cells import Cell, Table
 from .results import Record
 from .rows import count_cell, empty, first_cells, first_columns, value_cell, with_sd
-from .selection import Setting, by_row, hardware, number, of_item, shown, star_note, starred
+from .selection import Setting, by_row, hardware, number, of_item, shown, starred
 from .training import mean_sd
 
 
@@ -28,7 +28,7 @@ def recalibration_table(item: Item, records: Sequence[Record]) -> Table:
         f"same network with BatchNorm's running statistics from {UNIFORM} uniform minibatches of the training set, in "
         f"place of those drawn in training. ± is the sample standard deviation over seeds, in the last column of the "
         f"difference of each seed. {hardware(settings)} Runs from before this was measured do not count; to make one "
-        f"again, delete its line from the result file.{star_note(listed)}"
+        f"again, delete its line from the result file."
     )
     head = [*columns, "method", "seeds", "as trained", "recalibrated", "recalibrated − as trained"]
     return Table(head, rows, caption, item.title)

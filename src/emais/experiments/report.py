@@ -9,9 +9,11 @@ from pathlib import Path
 from . import page, reportstyle
 from .cells import to_html, to_markdown
 from .chart import figure
-from .findings import findings, glance
+from .differences import difference_plot
+from .findings import findings, glance, result_rows
 from .results import Record
 from .sections import Section, grouped, runs_table
+from .selection import STAR
 from .steptimes import read_timings
 
 TITLE = "EMAIS: the paper’s experiments, run again"
@@ -20,6 +22,7 @@ ABOUT = (
     "the same. Our numbers stand beside those of the paper, whoever wins. Click a table’s heading to sort by it, point "
     "at a value to see the single seeds, move over a chart to read it at a step, click a legend’s name to hide a line."
 )
+QUESTION = "Do EMAIS and EMAIS-auto help?"
 
 
 # ---- the page
@@ -32,7 +35,7 @@ def section_html(section: Section) -> str:
         charts = "\n".join(figure(chart) for chart in section.figure.charts)
         one = " one" if len(section.figure.charts) == 1 else ""
         parts.append(f'<div class="charts{one}">\n{charts}\n</div>')
-        parts.append(f'<p class="soft">{escape(LINES + section.figure.note)}</p>')
+        parts.append(f'<p class="soft">{escape(f"{section.figure.lines} {section.figure.note}")}</p>')
     parts += [to_html(table) for table in section.tables[:1]]
     if section.dots:
         parts.append(
@@ -42,17 +45,24 @@ def section_html(section: Section) -> str:
     return f'<section id="{section.anchor}">\n{chr(10).join(parts)}\n</section>'
 
 
-LINES = "A line is the mean over seeds, its band one standard deviation. "
 DOTS = "Bars are one standard deviation. The methods of each picture are in the order of our means, the best on top."
 
 
 def navigation(groups: dict[str, list[Section]]) -> str:
-    """Links to everything."""
+    """Links to everything; on a narrow screen the script folds them."""
     parts = ['<b>Report</b><a href="#findings">What was found</a><a href="#runs">What was run</a>']
     for name, sections in groups.items():
         parts.append(f"<b>{escape(name)}</b>")
         parts += [f'<a href="#{s.anchor}">{escape(s.title)}</a>' for s in sections]
-    return f'<nav aria-label="contents">{"".join(parts)}</nav>'
+    return f'<nav aria-label="contents"><details open><summary>Contents</summary>{"".join(parts)}</details></nav>'
+
+
+def answer(records: Sequence[Record], timings: Sequence[Record]) -> str:
+    """The findings, the first table, and a picture of it."""
+    listed = "".join(f"<li>{escape(text)}</li>" for text in findings(records, timings))
+    main = glance(records)
+    shown = f"{to_html(main)}{difference_plot(result_rows(records))}" if main else ""
+    return f'<section id="findings"><h2>{QUESTION}</h2><ul class="findings">{listed}</ul>{shown}</section>'
 
 
 def html(records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = ()) -> str:
@@ -63,8 +73,6 @@ def html(records: Sequence[Record], timings: Sequence[Record], study: Sequence[R
         for name, sections in groups.items()
         if sections
     )
-    listed = "".join(f"<li>{escape(text)}</li>" for text in findings(records))
-    main = glance(records)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -79,11 +87,11 @@ def html(records: Sequence[Record], timings: Sequence[Record], study: Sequence[R
 <main>
 <h1>{TITLE}</h1>
 <p class="text">{escape(ABOUT)}</p>
-<section id="findings">{to_html(main) if main else ""}<ul class="findings">{listed}</ul></section>
+<p class="text soft">{page.NOTES["terms"]} {escape(STAR)}</p>
+{answer(records, timings)}
 {body}
 <section id="runs"><h2>What was run</h2>{to_html(runs_table(records))}</section>
-<footer class="text"><p>{page.NOTES["terms"]}</p>
-<p>Make this page again: <code>emais report</code>. Run what a table or figure lacks:
+<footer class="text"><p>Make this page again: <code>emais report</code>. Run what a table or figure lacks:
 <code>emais reproduce LABEL</code>.</p></footer>
 </main>
 </div>
@@ -109,9 +117,10 @@ def write_report(
 def markdown_page(records: Sequence[Record], timings: Sequence[Record]) -> str:
     """All tables, one after the other."""
     parts = ["# Tables", "Made by `docs/make_tables.py` from the result files; not to be edited by hand."]
+    parts += [f"## {QUESTION}", "\n".join(f"- {text}" for text in findings(records, timings))]
     main = glance(records)
     parts += [to_markdown(main)] if main else []
-    parts.append("\n".join(f"- {text}" for text in findings(records)))
+    parts.append(f"{page.NOTES['terms']} {STAR}")
     for name, sections in grouped(records, timings).items():
         parts.append(f"# {name}")
         for section in (section for section in sections if section.tables):

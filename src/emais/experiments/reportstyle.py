@@ -15,8 +15,9 @@ html { scroll-behavior: smooth; scroll-padding-top: 1rem; }
 .layout main { max-width: none; margin: 0; padding: 3rem 2rem 3rem 2.5rem; min-width: 0; }
 nav { position: sticky; top: 0; height: 100vh; overflow-y: auto; padding: 3.2rem 0 2rem 1.5rem; font: .84rem/1.4
   system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
+nav summary { display: none; font-weight: 600; cursor: pointer; }
 nav b { display: block; margin: 1.2rem 0 .3rem; font-weight: 600; }
-nav b:first-child { margin-top: 0; }
+nav summary + b { margin-top: 0; }
 nav a { display: block; padding: .22rem .6rem; margin-left: -.6rem; border-radius: 4px; color: var(--soft);
   text-decoration: none; overflow-wrap: anywhere; }
 nav a:hover, nav a:focus-visible { background: var(--card); color: var(--ink); }
@@ -25,6 +26,7 @@ h2 { font-size: 1.6rem; border-top: 1px solid var(--grid); padding-top: 2rem; ma
 section > h3 { font: 600 1.2rem/1.35 Charter, "Bitstream Charter", Cambria, Georgia, serif; margin: 2.8rem 0 .4rem; }
 section > h3 code { display: block; color: var(--soft); font-size: .72rem; font-weight: 400; }
 h4 { font-size: .95rem; margin: 1.8rem 0 .6rem; font-weight: 600; }
+#findings h2 { border-top: 0; padding-top: 0; margin-top: 2rem; }
 .findings { padding: 1.3rem 1.5rem 1.3rem 2.6rem; background: var(--card); border-radius: 8px; max-width: 52rem;
   margin: 1.5rem 0; }
 .findings li { margin: .35rem 0; padding-left: .2rem; }
@@ -44,13 +46,17 @@ th button:hover, th button:focus-visible { background: var(--card); }
 th button::after { content: "↕"; color: var(--rule); margin-left: .35em; font-size: .85em; }
 th[aria-sort=ascending] button::after { content: "↑"; color: var(--c7); }
 th[aria-sort=descending] button::after { content: "↓"; color: var(--c7); }
+tbody tr { background: var(--paper); }
 tbody tr:hover { background: var(--card); }
+td:first-child { background: inherit; }
+th:first-child, td:first-child { position: sticky; left: 0; z-index: 1; }
 td[title] { cursor: help; }
 .agrees::before { content: "✓ "; color: var(--c2); } .better::before { content: "▲ "; color: var(--c0); }
 .worse::before { content: "▼ "; color: var(--c7); } td.none { color: var(--soft); }
 .charts { grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 2rem 2.2rem; margin-top: 1rem; }
 .charts.one { max-width: 34rem; }
 .dots .ours { --c: var(--c7); } .dots .own { --c: var(--c8); } .dots .paper { --c: var(--soft); }
+.dots .zero { stroke: var(--ink); }
 .dots g path { stroke: var(--c); stroke-width: 2; opacity: .55; } .dots g circle { fill: var(--c); }
 .dots g.paper circle { fill: var(--paper); stroke: var(--c); stroke-width: 2; } .dots svg .name { fill: var(--ink); }
 .legend .key i { width: 9px; height: 9px; border-radius: 50%; vertical-align: 0; border: 2px solid var(--c); }
@@ -64,10 +70,13 @@ td[title] { cursor: help; }
 .off-0 li.s0, .off-1 li.s1, .off-2 li.s2, .off-3 li.s3, .off-4 li.s4, .off-5 li.s5, .off-6 li.s6,
 .off-7 li.s7, .off-8 li.s8 { opacity: .5; text-decoration: line-through; }
 @media (max-width: 64rem) { .layout { display: block; } .layout main { padding: 1.5rem 1rem; }
-  nav { position: static; height: auto; padding: 1.2rem 1rem 0; columns: 2; } nav b { break-after: avoid; }
+  nav { position: static; height: auto; padding: 1.2rem 1rem 0; } nav summary { display: list-item; }
+  nav details { columns: 2; } nav b, nav summary + b { break-after: avoid; margin-top: .8rem; }
   nav a.here { box-shadow: none; } }
-@media (max-width: 40rem) { nav { columns: auto; max-height: 14rem; border-bottom: 1px solid var(--grid); }
-  .findings { padding: .8rem 1rem .8rem 1.9rem; } table { width: auto; } h2 { font-size: 1.35rem; } }
+@media (max-width: 40rem) { nav details { columns: auto; } td:first-child { white-space: normal; min-width: 5rem; }
+  th button, td, td:first-child { padding-left: .4rem; padding-right: .4rem; }
+  #findings h2 { border-top: 0; padding-top: 0; margin-top: 2rem; }
+.findings { padding: .8rem 1rem .8rem 1.9rem; } table { width: auto; } h2 { font-size: 1.35rem; } }
 @media print { nav { display: none; } .layout { display: block; } .scroll.tall { max-height: none; } }
 """
 
@@ -96,6 +105,9 @@ for (const item of document.querySelectorAll('.legend li[class^=s]')) {
   item.addEventListener('click', flip);
   item.addEventListener('keydown', e => { if (e.key === 'Enter' || e.key === ' ') { e.preventDefault(); flip(); } });
 }
+const narrow = matchMedia('(max-width: 64rem)'), contents = document.querySelector('nav details');
+const fold = () => { contents.open = !narrow.matches; };
+fold(); narrow.addEventListener('change', fold);
 const links = new Map([...document.querySelectorAll('nav a')].map(a => [a.hash.slice(1), a]));
 const seen = new IntersectionObserver(entries => entries.forEach(e => {
   if (!e.isIntersecting) return;

@@ -75,9 +75,20 @@ def count_cell(setting: Setting) -> Cell:
 
 def weight_decay_text(config: Config) -> str:
     """The weight decay used, and what the paper's table prints where that differs."""
+    used, printed = decimal(config.weight_decay), printed_instead(config)
+    return f"{used} (printed {printed})" if printed else used
+
+
+def printed_instead(config: Config) -> str:
+    """The weight decay that the paper's table prints, where it is not the one used."""
     block = block_of(config.data, config.optimizer, config.weight_decay)
-    used = decimal(config.weight_decay)
-    return used if block is None or block.printed == used else f"{used} (printed {block.printed})"
+    return "" if block is None or block.printed == decimal(config.weight_decay) else block.printed
+
+
+def printed_note(settings: Sequence[Setting]) -> str:
+    """Why the paper's table prints another weight decay than the one used, where it does."""
+    told = {decimal(s.config.weight_decay): printed_instead(s.config) for s in settings}
+    return "".join(f" Weight decay: the paper's setup says {a}, its table prints {b}." for a, b in told.items() if b)
 
 
 def first_columns(settings: Sequence[Setting], as_printed: bool = False) -> Columns:

@@ -15,7 +15,10 @@ from .training import mean_sd
 
 DASH = "–"
 HEADS = {method: name + ("*" if method in OURS else "") for method, name in NAMES.items()}
-STAR = "* EMAIS-auto is not in the paper: it is this library's own, EMAIS that chooses its memory during training."
+STAR = (
+    "* EMAIS-auto is not in the paper: it is this library's own, EMAIS that chooses its memory and the power of its "
+    "weights during training."
+)
 
 
 @dataclass(frozen=True)
@@ -105,11 +108,6 @@ def method_name(config: Config) -> str:
 def starred(config: Config) -> str:
     """The same with a star where the method is not in the paper; `STAR` says so."""
     return method_name(config) + ("*" if config.method in OURS else "")
-
-
-def star_note(settings: Sequence[Setting]) -> str:
-    """What the star means, where there is one."""
-    return f" {STAR}" if any(s.config.method in OURS for s in settings) else ""
 
 
 def shown(settings: Sequence[Setting]) -> list[Setting]:

@@ -12,7 +12,7 @@ from .cells import Cell, Table
 from .paper import NAMES, STEP_SECONDS
 from .results import Record
 from .rows import empty
-from .selection import DASH, HEADS, STAR
+from .selection import DASH, HEADS
 
 FILES = ("step_cpu.jsonl", "step_cuda.jsonl", "single_*.jsonl")
 FOLDER = Path("benchmarks/results")
@@ -65,13 +65,13 @@ def cases(timings: Sequence[Record], model: str = "") -> list[Case]:
 
 
 def best_case(timings: Sequence[Record], model: str) -> Case | None:
-    """The case of a model that knows most methods; among equals one without a data loader, which all runs here lack.
+    """The network alone, if that was timed, as all runs here train it; else the case that knows most methods.
 
-    None if there is no case, or none with SGD-Scan, which gives the others their milliseconds.
+    Among equals one without a data loader. None if no case has SGD-Scan, which gives the others their milliseconds.
     """
 
-    def key(case: Case) -> tuple[int, bool]:
-        return len(case.methods.keys() & NAMES.keys()), "worker" not in case.name
+    def key(case: Case) -> tuple[bool, int, bool]:
+        return " alone" in case.name, len(case.methods.keys() & NAMES.keys()), "worker" not in case.name
 
     return max((c for c in cases(timings, model) if "sgd-scan" in c.methods), key=key, default=None)
 
@@ -88,7 +88,7 @@ def cost_table(timings: Sequence[Record]) -> Table:
         "on a Tesla V100. A number in brackets is milliseconds a step. Ours are from alternating blocks of steps "
         f"(hover: more digits, and the range over processes where there were several), {DASH} is not measured; the "
         "paper calls its own not suitable for a detailed comparison. Alone: data, draws and crops on the device, too, "
-        f"and over an SGD-Scan that reports its variance; elsewhere SGD-Scan is a plain loop. {STAR}"
+        f"and over an SGD-Scan that reports its variance; elsewhere SGD-Scan is a plain loop."
     )
     return Table(["case", *HEADS.values()], rows, caption, "Per-step time as a ratio to SGD")
 

@@ -10,12 +10,12 @@ from . import paper
 from .catalogue import Item, find
 from .cells import Cell, Table, to_markdown
 from .moretables import momentum_table, summary_table, tuned_table
-from .paper import COMPARABLE
+from .paper import COMPARABLE, OURS
 from .reaching import steps_tables
 from .recalibration import recalibration_table
 from .results import Record
-from .rows import Columns, count_cell, empty, first_cells, first_columns, gap_cell, paper_cell, value_cell
-from .selection import DASH, Setting, by_row, hardware, of_item, present, shown, star_note, starred
+from .rows import Columns, count_cell, empty, first_cells, first_columns, gap_cell, paper_cell, printed_note, value_cell
+from .selection import DASH, HEADS, STAR, Setting, by_row, hardware, of_item, present, shown, starred
 from .verdicts import AGREES, BOLD, bold, tally, verdict
 
 SPREAD = "± is the sample standard deviation over seeds."
@@ -43,8 +43,9 @@ def tables(label: str, records: Sequence[Record]) -> list[Table]:
 
 
 def markdown(label: str, records: Sequence[Record]) -> str:
-    """The tables of a label as Markdown text."""
-    return "\n\n".join(to_markdown(table) for table in tables(label, records))
+    """The tables of a label as Markdown text, and what a star in them means."""
+    text = "\n\n".join(to_markdown(table) for table in tables(label, records))
+    return f"{text}\n\n{STAR}" if any(HEADS[method] in text for method in OURS) else text
 
 
 def overview(item: Item, records: Sequence[Record]) -> Table:
@@ -52,14 +53,15 @@ def overview(item: Item, records: Sequence[Record]) -> Table:
     settings = of_item(item, records)
     columns = first_columns(settings, as_printed=True)
     methods = {s.config.method: starred(s.config) for s in settings}
-    lines = []
-    for own in rows_with_runs(settings):
+    rows, lines = rows_with_runs(settings), []
+    for own in rows:
         by_method = {s.config.method: (s, strong) for s, strong in zip(own, bold(own), strict=True)}
         cells = [value_cell(*by_method[m]) if m in by_method else empty() for m in methods]
         lines.append([*first_cells(columns, own[0]), *cells])
     more = settings[0].metric == "map"
     unit = "mAP in percent, higher is better" if more else "Test error in percent, lower is better"
-    caption = f"{unit}, {DASH} is not run yet. {hardware(settings)} {SPREAD} {BOLD}{star_note(settings)}"
+    printed = printed_note([s for own in rows for s in own])
+    caption = f"{unit}, {DASH} is not run yet. {hardware(settings)} {SPREAD} {BOLD}{printed}"
     return Table([*columns, *methods.values()], lines, caption, item.title)
 
 
@@ -91,7 +93,7 @@ def compared(settings: Sequence[Setting]) -> Table:
         gap = gap_cell(setting.mean, value.mean if value else math.nan)
         lines.append([*ours_and_theirs(columns, setting), gap, Cell(found.text if value else "", mark=found.kind)])
     head = [*columns, "method", "seeds", "ours", "paper", "ours − paper's", "agreement"]
-    return Table(head, lines, f"{tally(kinds)} {AGREES}{star_note(settings)}", "Beside the paper's values")
+    return Table(head, lines, f"{tally(kinds)} {AGREES}{printed_note(settings)}", "Beside the paper's values")
 
 
 def uncompared(data: str, settings: Sequence[Setting]) -> Table:
@@ -108,7 +110,7 @@ def uncompared(data: str, settings: Sequence[Setting]) -> Table:
             lines.append([*ours_and_theirs(columns, setting), *gaps])
     name = OTHER.get(data, data)
     head = [*columns, "method", "seeds", "ours", f"paper, {name}", "ours − our SGD-Scan", "paper's − its SGD-Scan"]
-    return Table(head, lines, f"{NOT_COMPARED.get(data, '')}{star_note(settings)}", "Beside the paper's values")
+    return Table(head, lines, f"{NOT_COMPARED.get(data, '')}{printed_note(settings)}", "Beside the paper's values")
 
 
 def ours_and_theirs(columns: Columns, setting: Setting) -> list[Cell]:

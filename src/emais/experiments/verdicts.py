@@ -44,6 +44,16 @@ def bold(settings: Sequence[Setting]) -> list[bool]:
     return [better(s, s.mean, best.mean) or abs(s.mean - best.mean) <= reach for s in settings]  # NaN: False
 
 
+def standard_error(a: Setting, b: Setting) -> float:
+    """Of the difference of two means; NaN where one of them has fewer than two seeds."""
+    return math.sqrt(a.sd**2 / len(a.values) + b.sd**2 / len(b.values))
+
+
+def clearly(a: Setting, b: Setting) -> bool:
+    """Whether two means differ by more than two standard errors of their difference."""
+    return abs(a.mean - b.mean) > 2 * standard_error(a, b)  # NaN: False
+
+
 def verdict(setting: Setting, value: Value | None) -> Verdict:
     """Whether ours and the paper's mean lie within two standard errors of their difference."""
     if value is None or not math.isfinite(setting.mean):
