@@ -53,8 +53,8 @@ def test_trace_under_checks_what_it_is_given():
 class Literal:
     """The candidates one sample at a time, in float64."""
 
-    def __init__(self, M, factors, powers, bound, window):
-        self.M, self.factors, self.powers, self.bound, self.window = M, factors, powers, bound, window
+    def __init__(self, M, factors, powers, bound, window, most):
+        self.M, self.factors, self.powers, self.bound, self.window, self.most = M, factors, powers, bound, window, most
         self.mean = {c: [0.0] * M for c in factors}
         self.last = [0] * M
         self.moments = [0.0] * (len(factors) * len(powers) + 1)
@@ -62,12 +62,16 @@ class Literal:
 
     def lay_out(self):
         self.center = {c: sum(self.w(c, i) for i in range(self.M)) / self.M for c in self.factors}
+        self.exponent = {(c, a): a for a in self.powers for c in self.factors}
+        for c, a in self.exponent:
+            while max(own := [self.weight(c, a, i) for i in range(self.M)]) > self.most * sum(own):
+                self.exponent[c, a] /= 2
 
     def w(self, c, i):
         return self.mean[c][i] if self.last[i] else 1.0
 
     def weight(self, c, power, i):
-        return (self.w(c, i) + self.center[c] / (self.bound ** (1 / power) - 1)) ** power
+        return (self.w(c, i) + self.center[c] / (self.bound ** (1 / power) - 1)) ** self.exponent[c, power]
 
     def weights(self):
         return [[self.weight(c, a, i) for i in range(self.M)] for a in self.powers for c in self.factors]
@@ -88,13 +92,14 @@ class Literal:
             self.last[i] = t
 
 
+@pytest.mark.parametrize("most", [1.0, 0.05])
 @pytest.mark.parametrize("bound", [10.0, math.inf])
 @pytest.mark.parametrize("resident", [False, True])
-def test_candidates_are_the_literal_ones(resident, bound, monkeypatch):
+def test_candidates_are_the_literal_ones(resident, bound, most, monkeypatch):
     monkeypatch.setattr("emais.candidates.BLOCK", 7)
     M, factors, powers = 30, (1.0, 0.2, 0.05), (1.0, 0.6)
-    s = CandidateScores(M, factors, powers, bound=bound, window=20.0, resident=resident)
-    literal = Literal(M, factors, powers, bound, 20.0)
+    s = CandidateScores(M, factors, powers, bound=bound, most=most, window=20.0, resident=resident)
+    literal = Literal(M, factors, powers, bound, 20.0, most)
     rng = np.random.default_rng(0)
     for t in range(1, 60):
         index = rng.integers(M, size=8)
@@ -109,6 +114,8 @@ def test_candidates_are_the_literal_ones(resident, bound, monkeypatch):
         if t % 10 == 0:
             s.lay_out()
             literal.lay_out()
+            assert s.exponents.view(-1).tolist() == pytest.approx(list(literal.exponent.values()))
+    assert (min(literal.exponent.values()) < 0.6) == (most < 1)  # flattening was at work, or not
     for k, w in enumerate(literal.weights()):
         torch.testing.assert_close(s.weights(torch.tensor([k])), torch.tensor(w), rtol=1e-4, atol=1e-6)
     assert s.moments.tolist() == pytest.approx(literal.moments, rel=1e-4)
@@ -204,6 +211,30 @@ def test_report_and_size():
     names = imp.diagnostics.as_dict()
     assert names["factor"] == 1.0
     assert "trace_0.1_0.5" in names
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_what_is_compared_is_what_would_be_drawn_from(resident):
+    """Norms so uneven that all powers are flattened: it still finds the one whose flattened distribution is best."""
+    M, powers = 600, (1.0, 0.8, 0.6)
+    norms = torch.exp(1.3 * torch.randn(M, generator=torch.Generator().manual_seed(0)))
+
+    def engine(own):
+        imp = emais.create(
+            "emais-auto", M, batch_size=64, factors=0.1, powers=own, bound=1e6, resident=resident, hysteresis=0.0
+        )
+        for _ in range(400):
+            observe(imp, lambda i: norms[i])
+        return imp
+
+    def second_moment(imp):
+        return float((norms.double() ** 2 / imp.probabilities()).mean()) / M
+
+    alone = {power: second_moment(engine(power)) for power in powers}
+    assert min(alone, key=alone.get) != 1.0
+    chosen = engine(powers)
+    assert chosen.diagnostics.power == min(alone, key=alone.get)
+    assert second_moment(chosen) == pytest.approx(min(alone.values()), rel=0.05)
 
 
 @pytest.mark.filterwarnings("error")

@@ -11,21 +11,23 @@ from torch import Tensor
 
 from .columns import first_places
 from .errors import EmaisError, number_above, positive_float, positive_int
-from .sampling import WEIGHT_MIN
+from .functional import BOUND_SLACK
+from .sampling import WEIGHT_MIN, num_levels
 from .scores import NORM_MAX
 
 BLOCK = 2**20  # samples to lay out at a time
-STATE = ("means", "last_step", "shifts", "totals", "moments")
+STATE = ("means", "last_step", "shifts", "totals", "moments", "exponents")
 
 
 class CandidateScores:
     """Moving statistics with tau = c t for each factor c, and a running comparison of the distributions they give.
 
     Each factor has w_c, the moving mean of `EMAScores`; a candidate is a factor with a power a, and has the weights
-    (w_c + l mean(w_c))^a, where l makes r at most `bound`. A minibatch drawn with r, whoever drew it, tells what the
-    second moment of r' g would be under a candidate: mean(r r' |g|^2), with r' = 1/(M p') from statistics that have not
-    seen the minibatch. Averaged over about `window` minibatches, less the average of |mean r g|^2, these are the
-    candidates' `traces`.
+    (w_c + l mean(w_c))^a, where l makes r at most `bound`; a is halved until no sample has a probability above `most`,
+    as flattening would do, so that what is compared is what would be drawn from. A minibatch drawn with r, whoever drew
+    it, tells what the second moment of r' g would be under a candidate: mean(r r' |g|^2), with r' = 1/(M p') from
+    statistics that have not seen the minibatch. Averaged over about `window` minibatches, less the average of
+    |mean r g|^2, these are the candidates' `traces`.
 
     means: (C, M) float32, `unseen` where there is none; last_step: (M,) int32; 4 bytes a sample and factor, and 4.
 
@@ -45,6 +47,7 @@ class CandidateScores:
         powers: tuple[float, ...] = (1.0,),
         *,
         bound: float = float("inf"),
+        most: float = 1.0,
         window: float = 100.0,
         unseen: float = 1.0,
         device: torch.device | str = "cpu",
@@ -59,7 +62,7 @@ class CandidateScores:
         if not self.powers or max(self.powers) > 1:
             raise EmaisError(f"powers must name at least one number from above 0 to 1, got {powers!r}")
         check_different("powers", self.powers)
-        self.bound = number_above("bound", bound, 1)
+        self.bound, self.most = number_above("bound", bound, 1), most
         self.candidates = [(c, a) for a in self.powers for c in self.factors]
         if not positive_float("window", window) >= 1:
             raise EmaisError(f"window must be at least 1 minibatch, got {window!r}")
@@ -69,10 +72,13 @@ class CandidateScores:
         self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)
         self.shifts = torch.zeros(shape, device=device)  # l mean(w_c), since the latest `lay_out`
         self.totals = torch.zeros(shape, dtype=torch.float64, device=device)  # of the weights
+        self.exponents = torch.ones(shape, device=device)  # powers, halved as often as needed at the latest `lay_out`
         count = len(self.candidates) + 1  # the last is of |mean r g|^2
         self.moments = torch.zeros(count, dtype=torch.float64, device=device)
-        self._powers = torch.tensor(self.powers, device=device)
-        self._shrinks = 1 / torch.expm1(math.log(self.bound) / self._powers.double()).unsqueeze(1)  # l, (A, 1)
+        self._powers = torch.tensor(self.powers, device=device).unsqueeze(1)
+        self._shrinks = 1 / torch.expm1(math.log(self.bound) / self._powers.double())  # l, (A, 1)
+        widest = (self._powers.double() * torch.log1p(num_samples / self._shrinks)).max()  # of log(w/w) of two samples
+        self._halvings = num_levels(num_samples, 1, most, float(widest)) - 1
         self._inverse: Any = 1 / torch.tensor(self.factors, device=device).unsqueeze(1)
         if not resident:
             self._inverse = self._inverse.numpy()
@@ -98,7 +104,7 @@ class CandidateScores:
         return means + (1 - alpha) * (g - means)
 
     def _on_host(self, step: int, index: Any, g: Any, r: Any, grad: Any) -> tuple[Any, Any]:
-        means, lasts, shifts, totals, moments = self._views
+        means, lasts, shifts, totals, moments, _ = self._views
         usable = g <= NORM_MAX  # false for NaN
         if not usable.all():
             index, g, r = index[usable], g[usable], r if r is None else r[usable]
@@ -120,9 +126,9 @@ class CandidateScores:
     def _weigh_host(self, means: Any, shifts: Any) -> Any:
         """The weights of all candidates, (A, C, n)."""
         w = means + shifts[:, :, None]
-        for own, power in zip(w, self.powers, strict=True):
-            _raise_host(own, power)
-        return w
+        for place, power in self._raises:
+            _raise_host(w[place], power)
+        return np.maximum(w, WEIGHT_MIN, out=w)
 
     def _on_device(self, step: Any, index: Tensor, norms: Tensor, r: Any, grad: Any) -> tuple[Tensor, Tensor]:
         rows, last = self.means.index_select(1, index), self.last_step.index_select(0, index)
@@ -144,7 +150,7 @@ class CandidateScores:
 
     def _weigh_device(self, means: Tensor) -> Tensor:
         """The weights of all candidates, (A, C, n)."""
-        return _raise_device(means + self.shifts.unsqueeze(2), self._powers.view(-1, 1, 1))
+        return _raise_device(means + self.shifts.unsqueeze(2), self.exponents.unsqueeze(2))
 
     def _second_moments(self, totals: Any, before: Any, r: Any, g: Any, grad: Any) -> Any:
         """mean(r r' |g|^2) of every candidate, with r' = mean(w')/w', and |mean r g|^2, in a row."""
@@ -159,23 +165,45 @@ class CandidateScores:
     # ---- all samples
 
     def lay_out(self) -> None:
-        """Take the shifts anew from the means as they are now, and add up the weights of all candidates."""
+        """Take shifts and exponents anew from the means as they are now, and add up the weights of all candidates."""
         mean = self.means.sum(1, dtype=torch.float64) / self.num_samples
         self.shifts.copy_(mean * self._shrinks)
+        self.exponents.copy_(self._powers.expand_as(self.exponents))
+        largest = self.means.amax(1) + self.shifts
+        self._add_up()
+        for _ in range(self._halvings):
+            high = largest.pow(self.exponents) > self.most * BOUND_SLACK * self.totals
+            if not self.resident and not high.any():
+                break
+            self.exponents.mul_(torch.where(high, 0.5, 1.0))
+            self._add_up()
+
+    def _add_up(self) -> None:
+        self._keep_on_host()
         self.totals.zero_()
         for block in self.means.split(BLOCK, 1):
-            for shift, power, total in zip(self.shifts, self.powers, self.totals, strict=True):
-                w = _raise_device(block + shift.unsqueeze(1), power)
+            for shift, power, total in zip(self.shifts, self.exponents, self.totals, strict=True):
+                alike = not self.resident and bool((power == power[0]).all())
+                w = _raise_device(block + shift.unsqueeze(1), float(power[0]) if alike else power.unsqueeze(1))
                 total.add_(w.sum(1, dtype=torch.float64))
+
+    def _keep_on_host(self) -> None:
+        if self.resident:
+            return
+        rows: list[list[float]] = self.exponents.tolist()
+        self._exponents = [power for row in rows for power in row]
+        self._raises: list[tuple[Any, float]] = []  # what to raise; all of one power at once, if they agree
+        for k, row in enumerate(rows):
+            alike = len(set(row)) == 1
+            self._raises += [(k, row[0])] if alike else [((k, c), power) for c, power in enumerate(row)]
 
     def weights(self, candidate: Tensor) -> Tensor:
         """The weights of all samples under one candidate, (M,); candidate (1,)."""
-        mean = self.means.index_select(0, candidate % len(self.factors)).squeeze(0)
-        w = mean.add_(self.shifts.view(-1)[candidate])
-        if not self.resident:  # to the bit as in `update`: a loaded state must go on exactly
-            _raise_host(w.numpy(), self.candidates[int(candidate)][1])
-            return w
-        return _raise_device(w, self._powers[candidate.div(len(self.factors), rounding_mode="floor")])
+        w = self.means.index_select(0, candidate % len(self.factors)).squeeze(0).add_(self.shifts.view(-1)[candidate])
+        if self.resident:
+            return _raise_device(w, self.exponents.view(-1)[candidate])
+        _raise_host(w.numpy(), self._exponents[int(candidate)])  # to the bit as in `update`, for an exact resume
+        return w.clip_(WEIGHT_MIN)
 
     def state_dict(self) -> dict[str, Tensor]:
         """All state, copied to the CPU."""
@@ -185,6 +213,7 @@ class CandidateScores:
         """Take over what `state_dict` gave."""
         for name in STATE:
             getattr(self, name).copy_(state[name])
+        self._keep_on_host()
 
 
 def _raise_host(w: np.ndarray, power: float) -> None:
@@ -192,7 +221,6 @@ def _raise_host(w: np.ndarray, power: float) -> None:
         np.sqrt(w, out=w)
     elif power != 1:  # in float64: the last bit of numpy's power in float32 depends on the place in the array
         w[...] = np.power(w, power, dtype=np.float64)
-    np.maximum(w, WEIGHT_MIN, out=w)
 
 
 def _raise_device(w: Tensor, power: float | Tensor) -> Tensor:

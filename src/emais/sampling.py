@@ -19,19 +19,19 @@ _MIN_WIDTH = 16
 _DEEP = 5_000  # samples per two draws from which a second tier of nodes pays
 
 
-def num_levels(num_samples: int, batch_size: int, kappa: float) -> int:
+def num_levels(num_samples: int, batch_size: int, kappa: float, spread: float = math.inf) -> int:
     """How many exponents 1, 1/2, 1/4, ... flattening can need for weights in range, before uniform.
 
-    p_max <= kappa/N holds as soon as (w_max/w_min)^e <= (M - 1)/(N/kappa - 1).
+    p_max <= kappa/N holds as soon as (w_max/w_min)^e <= (M - 1)/(N/kappa - 1). spread: log(w_max/w_min), if known.
 
-    >>> num_levels(60_000, 128, 1.0)
-    5
+    >>> num_levels(60_000, 128, 1.0), num_levels(60_000, 128, 1.0, math.log(1e6))
+    (5, 3)
     """
     rivals = batch_size / kappa - 1
     if rivals <= 0:
         return 1
     room = math.log(max((num_samples - 1) / rivals, 1 + 2.0**-22))
-    return 1 + math.ceil(math.log2(max(1.0, math.log(WEIGHT_MAX / WEIGHT_MIN) / room)))
+    return 1 + math.ceil(math.log2(max(1.0, min(spread, math.log(WEIGHT_MAX / WEIGHT_MIN)) / room)))
 
 
 class ExactSampler:

@@ -61,6 +61,7 @@ class EMAISAuto(Weighted):
             tuple(factors) if isinstance(factors, Iterable) else (factors,),
             tuple(powers) if isinstance(powers, Iterable) else (powers,),
             bound=bound,
+            most=kappa / batch_size,
             window=window,
             unseen=UNSEEN,
             device=self.device,
