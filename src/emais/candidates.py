@@ -175,17 +175,20 @@ class CandidateScores:
             high = largest.pow(self.exponents) > self.most * BOUND_SLACK * self.totals
             if not self.resident and not high.any():
                 break
-            self.exponents.mul_(torch.where(high, 0.5, 1.0))
+            self.exponents.div_(1 + high)
             self._add_up()
 
     def _add_up(self) -> None:
         self._keep_on_host()
         self.totals.zero_()
         for block in self.means.split(BLOCK, 1):
-            for shift, power, total in zip(self.shifts, self.exponents, self.totals, strict=True):
-                alike = not self.resident and bool((power == power[0]).all())
-                w = _raise_device(block + shift.unsqueeze(1), float(power[0]) if alike else power.unsqueeze(1))
-                total.add_(w.sum(1, dtype=torch.float64))
+            if self.resident:
+                self.totals.add_(self._weigh_device(block).sum(2, dtype=torch.float64))
+                continue
+            for place, power in self._raises:  # torch is quick at 1 and 0.5, too, if it knows them as numbers
+                k, c = place if isinstance(place, tuple) else (place, slice(None))
+                w = _raise_device(block[c] + self.shifts[k, c].unsqueeze(-1), power)
+                self.totals[place].add_(w.sum(-1, dtype=torch.float64))
 
     def _keep_on_host(self) -> None:
         if self.resident:
