@@ -73,9 +73,12 @@ def captured(step, warmup=3):
     return graph.replay
 
 
-@pytest.mark.parametrize("method", list(emais.METHODS))
-def test_a_resident_step_never_waits(method):
-    _, step, _, _ = resident(method)
+DECIDING = ("emais-auto", {"period": 2, "kappa": 0.1})  # and flattening
+
+
+@pytest.mark.parametrize(("method", "options"), [*((m, {}) for m in emais.METHODS), DECIDING])
+def test_a_resident_step_never_waits(method, options):
+    _, step, _, _ = resident(method, **options)
     step()
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
@@ -91,6 +94,7 @@ def test_a_resident_step_never_waits(method):
     [
         *((m, {}) for m in emais.METHODS),
         ("emais", {"smoothing": 0.9}),
+        DECIDING,
         ("rais", {"buffer": 640}),
         ("rais", {"buffer": 640, "schedule": cosine}),
     ],
@@ -231,6 +235,20 @@ def test_state_moves_between_devices():
     want = imp.draw()
     assert torch.equal(want.index, again.draw().index)
     assert torch.equal(want.index.cpu(), on_cpu.draw().index)
+
+
+@pytest.mark.parametrize("options", [{}, {"powers": (0.5, 0.3)}, {"kappa": 0.1}])
+def test_emais_auto_goes_on_exactly_on_the_gpu(options):
+    """From a state in the middle of a period: the draws that the engine makes next, indices and r to the bit."""
+    imp, step, _, _ = resident("emais-auto", **options)
+    for _ in range(80):
+        step()
+    again = resident("emais-auto", **options)[0]
+    again.load_state_dict(imp.state_dict())
+    for _ in range(5):
+        a, b = imp.draw(), again.draw()
+        assert torch.equal(a.index, b.index)
+        assert torch.equal(a.r, b.r)
 
 
 def test_schedulers_drive_a_tensor_rate():
