@@ -119,7 +119,7 @@ def test_train_reproduce_and_report(tmp_path, monkeypatch, capsys):
         ("method=emais unbiased=abc", "unbiased must be True or False, got 'abc'"),
         ("method=emais kappa=1,abc", "kappa must be .* got 'abc'"),
         ("method=emais --device tpu", "device must be cpu or cuda, got 'tpu'"),
-        ("method=emais --results .", "Is a directory"),
+        ("method=emais --results .", "is a folder: give a file"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_is_trained(words, message, tmp_path, monkeypatch, capsys):
@@ -168,9 +168,20 @@ def test_labels_of_both_kinds_are_known(tmp_path, capsys):
     assert "did you mean 'fig:full_logit_grad" in capsys.readouterr().err
 
 
-def test_a_report_into_a_folder(tmp_path, capsys):
-    assert main(["report", "--out", str(tmp_path)]) == 2
-    assert f"{tmp_path} is a folder: give a file" in capsys.readouterr().err
+def test_a_folder_for_a_file_and_a_file_for_a_folder(tmp_path, capsys):
+    run = ["train", "data=digits", "model=perceptron", "method=emais", "--results", str(tmp_path)]
+    for command, option, name in (
+        (run, "--results", "runs.jsonl"),
+        (["report", "--out", str(tmp_path)], "--out", "report.html"),
+    ):
+        assert main(command) == 2
+        wanted = f"{tmp_path} is a folder: give a file, e.g. {option} {tmp_path / name}"
+        assert wanted in capsys.readouterr().err
+    file = tmp_path / "fmnist.jsonl"
+    file.touch()
+    for command in (["reproduce", "tab:res_fmnist"], ["report"]):
+        assert main([*command, "--results", str(file)]) == 2
+        assert f"{file} is a file: give the folder, e.g. --results {tmp_path}" in capsys.readouterr().err
 
 
 def test_report_of_the_committed_results(tmp_path, capsys):

@@ -22,6 +22,7 @@ from .selection import present, settings_of
 def train(text: str, path: Path, device: str | None, folder: Path | None, budget: float | None) -> None:
     """Run all that the text describes, and print a line for each setting."""
     configs = parse(text)
+    must_be_file("--results", path, "runs.jsonl")
     if not Results(path).missing(configs):
         print("Nothing was left to run.")
     try:
@@ -41,6 +42,7 @@ def reproduce(
     from .tables import markdown
 
     folder = given or Path("results")
+    must_be_folder("--results", folder)
     if given is None and not folder.exists():
         raise EmaisError(
             "there is no folder results here, so everything would be run from the start: go to a clone of the "
@@ -77,17 +79,29 @@ def report(folder: Path, out: Path) -> None:
     """All tables and figures as one page."""
     from .report import write_report
 
+    must_be_folder("--results", folder)
+    must_be_file("--out", out, "report.html")
     records = read_all(folder)
     if not records:
         raise EmaisError(
             f"there are no results in {folder}, where {', '.join(result_files())} are looked for: run `emais reproduce "
             "LABEL` first, or give --results"
         )
-    if out.is_dir():
-        raise EmaisError(f"{out} is a folder: give a file, e.g. --out {out / 'report.html'}")
     out.parent.mkdir(parents=True, exist_ok=True)
     write_report(records, out, study=Results(folder / "full_logit.jsonl").read())
     print(f"The report: {out}")
+
+
+def must_be_file(option: str, path: Path, name: str) -> None:
+    """Refuse a folder, and name a file in it."""
+    if path.is_dir():
+        raise EmaisError(f"{path} is a folder: give a file, e.g. {option} {path / name}")
+
+
+def must_be_folder(option: str, path: Path) -> None:
+    """Refuse a file, and name its folder."""
+    if path.is_file():
+        raise EmaisError(f"{path} is a file: give the folder, e.g. {option} {path.parent}")
 
 
 def listing() -> str:
