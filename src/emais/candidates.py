@@ -185,20 +185,19 @@ class CandidateScores:
             if self.resident:
                 self.totals.add_(self._weigh_device(block).sum(2, dtype=torch.float64))
                 continue
-            for place, power in self._raises:  # torch is quick at 1 and 0.5, too, if it knows them as numbers
-                k, c = place if isinstance(place, tuple) else (place, slice(None))
+            for (k, c), power in self._raises:  # torch is quick at 1 and 0.5, too, if it knows them as numbers
                 w = _raise_device(block[c] + self.shifts[k, c].unsqueeze(-1), power)
-                self.totals[place].add_(w.sum(-1, dtype=torch.float64))
+                self.totals[k, c].add_(w.sum(-1, dtype=torch.float64))
 
     def _keep_on_host(self) -> None:
         if self.resident:
             return
         rows: list[list[float]] = self.exponents.tolist()
         self._exponents = [power for row in rows for power in row]
-        self._raises: list[tuple[Any, float]] = []  # what to raise; all of one power at once, if they agree
+        self._raises: list[tuple[Any, float]] = []  # which weights to what power; a row at once, where it agrees
         for k, row in enumerate(rows):
-            alike = len(set(row)) == 1
-            self._raises += [(k, row[0])] if alike else [((k, c), power) for c, power in enumerate(row)]
+            whole = [((k, slice(None)), row[0])]
+            self._raises += whole if len(set(row)) == 1 else [((k, c), power) for c, power in enumerate(row)]
 
     def weights(self, candidate: Tensor) -> Tensor:
         """The weights of all samples under one candidate, (M,); candidate (1,)."""
