@@ -290,6 +290,8 @@ def test_what_the_page_on_auto_says_holds(make_auto):
     assert over(default, "n_ems", 0.2) > over(linear, "n_ems", 0.2) > over(forgetting, "n_ems", 0.2)
     assert all(round(over(v, "n_ems", 0.2)) <= 236 for v in own.values() if v.fixed)
     assert 0 < noises(linear, default) < 2.8
+    planned = [make_auto.mean_sd([v.runs[seed]["test_error"] for seed in range(3)])[0] for v in (default, linear)]
+    assert "they gave {:.2f} against Linear-τ's {:.2f}, and two more".format(*planned) in words(AUTO)
     assert len(forgetting.runs) == 1  # no noise to compare with
 
 
