@@ -1,5 +1,8 @@
 """Draws through a DataLoader: workers, passes, early exits, options and data sets that cannot serve."""
 
+import pickle
+from typing import NamedTuple
+
 import pytest
 import torch
 from conftest import losses_of
@@ -7,7 +10,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import emais
 from emais import EmaisError
-from emais.loading import is_plain
+from emais.loading import _BY_VALUE, by_value, is_plain
 
 
 class Squares(Dataset):
@@ -92,6 +95,74 @@ def test_tensors_come_as_torch_would_collate_them(workers, kind):
 )
 def test_only_plain_tensors_are_taken_whole(x, plain):
     assert is_plain(x) is plain
+
+
+class Pair(NamedTuple):
+    i: torch.Tensor
+    x: torch.Tensor
+
+
+def all_kinds(samples):
+    """A batch with everything that a worker may send: small, large, strided, special, nested and no tensors."""
+    i = torch.stack([s[0] for s in samples])
+    return {
+        "index": i,
+        "flags": (i > 3, [i.to(torch.bfloat16), i.half(), torch.tensor(3.5), torch.empty(0, 2)]),
+        "columns": i.repeat(4, 1).t(),
+        "image": torch.ones(2, 3, 4, 4).contiguous(memory_format=torch.channels_last),
+        "large": torch.full((_BY_VALUE + 1,), 7, dtype=torch.uint8),
+        "leaf": torch.nn.Parameter(torch.ones(2)),
+        "phase": i * 1j,
+        "pair": Pair(i, i + 1),
+        "names": ["a", None, 3],
+    }
+
+
+def flat(batch):
+    """The batch's tensors and other leaves, by the way that leads to them."""
+    if isinstance(batch, (dict, list, tuple)):
+        pairs = batch.items() if isinstance(batch, dict) else enumerate(batch)
+        return {(type(batch), k, *rest): x for k, v in pairs for rest, x in flat(v).items()}
+    return {(): batch}
+
+
+def test_workers_send_what_the_collate_function_made():
+    """By value or as shared memory: types, dtypes, strides and values are those without workers."""
+    here, sent = (emais.create("sgd-uni", 60, batch_size=8) for _ in range(2))
+    plain = consume(here, here.loader(Squares(), collate_fn=all_kinds), 3)
+    through = consume(sent, sent.loader(Squares(), num_workers=2, collate_fn=all_kinds), 3)
+    for (*_, a), (*_, b) in zip(plain, through, strict=True):
+        a, b = flat(a), flat(b)
+        assert a.keys() == b.keys()
+        for way, x in a.items():
+            y = b[way]
+            assert type(x) is type(y)
+            if isinstance(x, torch.Tensor):
+                for what in (torch.Tensor.stride, lambda t: (t.dtype, t.shape, t.requires_grad)):
+                    assert what(x) == what(y)
+                assert torch.equal(x, y)
+                y.detach().zero_()  # can be written to
+            else:
+                assert x == y
+
+
+@pytest.mark.parametrize(
+    ("x", "small"),
+    [
+        (torch.ones(3), True),
+        (torch.ones(_BY_VALUE, dtype=torch.uint8), True),
+        (torch.ones(_BY_VALUE + 1, dtype=torch.uint8), False),
+        (torch.ones(3, dtype=torch.bfloat16), False),
+        (torch.ones(3, requires_grad=True), False),
+        (torch.ones(2, 3).t(), False),
+        ("text", False),
+    ],
+)
+def test_what_is_sent_by_value(x, small):
+    packed = by_value({"x": [x]})["x"][0]
+    assert (packed is not x) is small
+    if small:
+        assert torch.equal(pickle.loads(pickle.dumps(packed)), x)
 
 
 def test_tensors_through_a_collate_function_of_one_s_own():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
 
 from .errors import EmaisError, UnknownOption
 from .rng import mix
@@ -23,6 +23,10 @@ Tagged = tuple[int, list[int]]  # step and sample indices: what crosses to a wor
 UNSEEN = (
     "a whole pass went by and none of its minibatches was observed: train on imp.loss(losses, logits, draw), and "
     "evaluate with a DataLoader of your own, because a pass over this one counts as training steps"
+)
+_BY_VALUE = 1 << 19  # bytes of a tensor up to which copying it beats sharing it
+_NUMPY_HAS = frozenset(
+    (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.half, torch.float, torch.double)
 )
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "dataset")
 
@@ -67,12 +71,16 @@ class _Minibatches(Dataset[Any]):
 
     def __getitems__(self, tagged: Tagged) -> tuple[Any, int]:
         step, indices = tagged
+        batch = self._fetch(indices)
+        return (batch if get_worker_info() is None else by_value(batch)), step
+
+    def _fetch(self, indices: list[int]) -> Any:
         if self._whole:
             index = torch.tensor(indices)
-            return [x.index_select(0, index.to(x.device)) for x in self.dataset.tensors], step
+            return [x.index_select(0, index.to(x.device)) for x in self.dataset.tensors]
         if self._fetch_many is not None:
-            return self._collate(self._fetch_many(indices)), step
-        return self._collate([self.dataset[i] for i in indices]), step
+            return self._collate(self._fetch_many(indices))
+        return self._collate([self.dataset[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -81,6 +89,30 @@ class _Minibatches(Dataset[Any]):
 def is_plain(x: Any) -> bool:
     """Whether rows of x are stacked as anyone would: a dense tensor of no special kind, without a gradient."""
     return type(x) is Tensor and x.layout == torch.strided and not x.is_nested and not x.requires_grad
+
+
+class _Parcel:
+    """A tensor on its way from a worker, copied through the pipe: it is unpacked as a tensor again."""
+
+    def __init__(self, x: Tensor) -> None:
+        self._array = x.numpy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return torch.from_numpy, (self._array,)
+
+
+def by_value(batch: Any) -> Any:
+    """The batch of a worker with its small tensors packed as `_Parcel`.
+
+    As shared memory, which is torch's way, each tensor costs the training process a connection to the worker to
+    ask for a file descriptor: a multiple of what copying up to half a megabyte costs, all of it under Python's lock.
+    """
+    if type(batch) in (list, tuple):
+        return type(batch)(map(by_value, batch))
+    if type(batch) is dict:
+        return {k: by_value(x) for k, x in batch.items()}
+    small = is_plain(batch) and batch.is_cpu and batch.is_contiguous() and batch.nbytes <= _BY_VALUE
+    return _Parcel(batch) if small and batch.dtype in _NUMPY_HAS else batch
 
 
 def _as_it_is(minibatch: Any) -> Any:
