@@ -525,6 +525,23 @@ def test_what_is_said_in_short_holds():
 CIFAR_ROWS = [("cifar10", "sgd", decay, 17500) for decay in (1e-4, 5e-4)]
 
 
+def test_what_is_said_of_the_other_methods_on_cifar10_holds():
+    """Their errors in results.md, Self-paced's losses, and that Confidence is second with the lead that is said."""
+    own = settings("tab:res_cinic10")
+    for method, name in (("sgd-uni", "SGD-Uni"), ("confidence", "Confidence"), ("confvar", "ConfVar")):
+        pairs = [f"{own[(*row, method)].mean:.2f} ± {own[(*row, method)].sd:.2f}" for row in CIFAR_ROWS]
+        assert f"{name} {' and '.join(pairs)}" in words(RESULTS)
+    behind = [f"{own[(*row, 'self-paced')].mean - own[(*row, 'sgd-scan')].mean:.2f}" for row in CIFAR_ROWS]
+    assert f"the other way round: {' and '.join(behind)} points behind SGD-Scan" in words(RESULTS)
+    ahead = []
+    for row in CIFAR_ROWS:
+        means = sorted((s.mean, key[-1]) for key, s in own.items() if key[:-1] == row and key[-1] != "emais-auto")
+        assert [method for _, method in means[:3]] == ["emais", "confidence", "sgd-scan"]
+        assert not clearly(own[(*row, "confidence")], own[(*row, "sgd-scan")])
+        ahead.append(f"{means[2][0] - means[1][0]:.2f}")
+    assert f"{' and '.join(ahead)} ahead of SGD-Scan, within chance" in words(RESULTS)
+
+
 def test_what_is_said_of_batchnorm_holds():
     """Uniform statistics make EMAIS-auto worse on CIFAR-10 and leave SGD-Uni as it is; on the chest subset neither."""
     own = settings("batchnorm")
@@ -540,6 +557,9 @@ def test_what_is_said_of_batchnorm_holds():
     mean, sd = mean_sd(changes(auto[0]))
     assert 0 < mean < 4.3 * sd / math.sqrt(len(changes(auto[0])))
     assert all(abs(mean_sd(changes(s))[0]) < 0.1 for s in uni)
+    same = [own[(*row, method)] for row in CIFAR_ROWS for method in ("confvar", "self-paced")]
+    assert all(abs(mean_sd(changes(s))[0]) < 0.1 for s in same)
+    assert all(0 < mean_sd(changes(own[(*row, "confidence")]))[0] < 0.11 for row in CIFAR_ROWS)  # "nearly"
     assert 0.45 < (after[id(uni[1])] - after[id(auto[1])]) / (uni[1].mean - auto[1].mean) < 0.6  # "about half"
     chest = [mean_sd(changes(s))[0] for key, s in own.items() if key[0] == "chestxray14"]
     assert min(chest) < 0 < max(chest)
@@ -597,7 +617,7 @@ def test_the_step_times_of_a_network_alone_are_the_measured_ones():
     for name, times in own.items():
         cells = re.search(rf"^\| {name}, H200, alone \|(.*)\| \|$", README.read_text(), re.M)[1]
         assert near(cells.replace("|", " ").split(), [times[m] for m in ("emais", "emais-auto", "rais")])
-    said = words(RESULTS).partition("**Time of a step.** ")[2].partition("(ResNet50's are from")[0]
+    said = words(RESULTS).partition("**Time of a step.** ")[2].partition("In an eager loop")[0]
     in_order = [times[m] for m in ("emais", "emais-auto", "rais", "presampling") for times in own.values()]
     assert near(re.findall(r"\d\.\d{2,3}\b(?! ms)", said), in_order)
     short = [f"{own['LeNet5'][m]:.2f}" for m in ("emais", "emais-auto")]

@@ -270,7 +270,7 @@ def test_statistics_of_uniform_minibatches_seed_by_seed() -> None:
     assert "| ChestX-ray14 | 1e-4 | 1000 | RAIS | 1 | 9.00 | 8.75 | −0.25 |" in text
     assert "| SGD-Uni | 1 | – | – | – |" in text
     assert "| EMAIS |" not in text  # none of its runs has it
-    assert "1 to 2 seeds each, on a machine. Not run yet: 22 of 25 settings." in text
+    assert "1 to 2 seeds each, on a machine. Not run yet: 36 of 39 settings." in text
     page = markdown_page(older, [])
     assert "## batchnorm" not in page
     assert "batchnorm (25 of 25; table left out)" in page

@@ -129,6 +129,21 @@ def test_scoring_leaves_batch_normalisation_alone():
     assert not torch.equal(dict(trainer.net.named_buffers())["stem.0.1.running_mean"], before["stem.0.1.running_mean"])
 
 
+def test_candidates_are_trained_on_as_they_were_looked_at(monkeypatch):
+    """The same crop of the same image: q belongs to what was seen."""
+    trainer = Single(config("presampling"), made_up(), model=network)
+    seen, pictures = [], trainer.pictures
+    monkeypatch.setattr(trainer, "pictures", lambda index, u: seen.append((index, u)) or pictures(index, u))
+    trainer.step()
+    trainer.step()
+    crops = [{(int(i), float(v)) for i, v in zip(*pair, strict=True)} for pair in seen]
+    assert [len(index) for index, _ in seen] == [32, 8, 32, 8]
+    assert crops[1] <= crops[0]
+    assert crops[3] <= crops[2]
+    assert len({u for _, u in crops[0]}) == len({i for i, _ in crops[0]}) > 16  # each sample its own
+    assert not crops[0] & crops[2]  # and another in each step
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_recalibration_looks_at_the_data_evenly_and_leaves_no_trace(several, monkeypatch):
     trainer = Single(config("emais", num_steps=4), made_up(several), model=deep if several else network)

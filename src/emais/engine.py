@@ -198,19 +198,25 @@ class Engine:
 
         Paper: alg:train_emais
         """
-        return self.reduce(losses, draw, self._observe(losses, logits, draw, grads))
+        ticket, g, signal = self._look(losses, logits, draw, grads)
+        loss = self.reduce(losses, draw, signal)
+        self._mailbox.post(draw.step, ticket, g, signal)  # last: a thread that it wakes would take Python's lock
+        return loss
 
     def observe(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> None:
         """Take the per-sample gradients into the statistics and the variance report, and leave the loss alone."""
-        self._observe(losses, logits, draw, grads)
+        ticket, g, signal = self._look(losses, logits, draw, grads)
+        self._mailbox.post(draw.step, ticket, g, signal)
 
-    def _observe(self, losses: Tensor, logits: Tensor, draw: Draw, grads: Tensor | None) -> Tensor | None:
+    def _look(
+        self, losses: Tensor, logits: Tensor, draw: Draw, grads: Tensor | None
+    ) -> tuple[Ticket, Tensor, Tensor | None]:
+        """The ticket of a draw, which is used up by this, its gradients (N, D) and the method's signal."""
         ticket = self._admit(losses, draw)
         g = per_sample(losses, logits, grads)
         signal = self.signal(losses.detach(), logits, g, draw.step)
         ticket.used = True
-        self._mailbox.post(draw.step, ticket, g, signal)
-        return signal
+        return ticket, g, signal
 
     def _admit(self, losses: Tensor, draw: Draw) -> Ticket:
         if not isinstance(draw, Draw):

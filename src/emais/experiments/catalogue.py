@@ -9,7 +9,7 @@ from .config import Config, choose, parse
 
 ALL = "sgd-scan,sgd-uni,rais,presampling,confidence,confvar,self-paced,emais,emais-auto"  # the last is not the paper's
 MULTI_LABEL = "sgd-scan,sgd-uni,rais,presampling,self-paced,emais,emais-auto"  # methods that need no true class
-FEW = "sgd-scan,sgd-uni,rais,emais,emais-auto"  # those with Adam, and those that BatchNorm's statistics are looked at
+FEW = "sgd-scan,sgd-uni,rais,emais,emais-auto"  # those with Adam
 RIVALS = "sgd-scan,rais,emais,emais-auto"
 FMNIST = "data=fmnist model=lenet5 weight_decay=1e-3"
 CIFAR = "data=cifar10 model=resnet18 lr=0.1"
@@ -148,8 +148,8 @@ ITEMS: dict[str, Item] = {
             "batchnorm",
             "BatchNorm with the statistics of training, and with those of uniform minibatches",
             (
-                f"{CIFAR} method={FEW} weight_decay=1e-4,5e-4 num_steps=17500",
-                f"{CHEST} method={FEW} {steps('chestxray14')}",
+                f"{CIFAR} method={ALL} weight_decay=1e-4,5e-4 num_steps=17500",
+                f"{CHEST} method={MULTI_LABEL} {steps('chestxray14')}",
             ),
             needs="recalibrated",
         ),

@@ -92,12 +92,15 @@ class Single:
         return emais.create(c.method, len(self.pictures), device=self.device, resident=True, **shared)
 
     def _random(self) -> tuple[Uniforms, Uniforms]:
-        """Random numbers for crops, and in the rows below for branches to leave out; and for the candidates' crops."""
+        """Random numbers for crops, and in the rows below for branches to leave out; and for crops by sample.
+
+        Where candidates are looked at first, a sample must be trained on as it was seen: with another crop its
+        gradient can be anything, and 1/q large.
+        """
         blocks = len(self.net.blocks) if getattr(self.net, "stochastic_depth", 0) else 0  # type: ignore[arg-type]
-        candidates = getattr(self.imp, "presample", 1)
         return (
             Uniforms(mix(self.config.seed, CROPS), 1 + blocks, self.batch_size, self.device),
-            Uniforms(mix(self.config.seed, LOOKS), 1, candidates, self.device),
+            Uniforms(mix(self.config.seed, LOOKS), 1, len(self.pictures) if self.imp.looks_ahead else 1, self.device),
         )
 
     # ---- one step
@@ -107,6 +110,8 @@ class Single:
         self._t.add_(1)
         draw = self.imp.draw(self._score) if self.imp.looks_ahead else self.imp.draw()  # type: ignore[call-arg]
         u = self._u.clone()
+        if self.imp.looks_ahead:
+            u[0] = self._seen(draw.index)
         x, y = self.pictures(draw.index, u[0]), self.labels.index_select(0, draw.index)
         with self._autocast():
             z = self.forward(x, u[1:]) if len(u) > 1 else self.forward(x)
@@ -137,9 +142,13 @@ class Single:
     def _score(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Losses and logits of candidates; the engine has the network in evaluation mode, without gradients."""
         with self._autocast():
-            z = self.net(self.pictures(index, self._looks(self._t)[0]))
+            z = self.net(self.pictures(index, self._seen(index)))
         z = z.float()
         return self.objective.losses(z, self.labels.index_select(0, index)), z
+
+    def _seen(self, index: Tensor) -> Tensor:
+        """Random numbers for the crops of these samples in this step."""
+        return self._looks(self._t)[0].index_select(0, index)
 
     def _cosine(self, t: Any) -> Tensor:
         """What the learning rate is multiplied by after t steps."""
