@@ -533,6 +533,9 @@ def test_what_is_said_of_the_other_methods_on_cifar10_holds():
         assert f"{name} {' and '.join(pairs)}" in words(RESULTS)
     behind = [f"{own[(*row, 'self-paced')].mean - own[(*row, 'sgd-scan')].mean:.2f}" for row in CIFAR_ROWS]
     assert f"the other way round: {' and '.join(behind)} points behind SGD-Scan" in words(RESULTS)
+    paced = [r["curves"] for row in CIFAR_ROWS for r in own[(*row, "self-paced")].records]
+    stuck = [sum(c["test_error"][c["test_step"].index(step)] > 89.9 for c in paced) for step in (2100, 3500)]
+    assert (len(paced), *stuck) == (6, 5, 3)  # "five of six", "three"
     ahead = []
     for row in CIFAR_ROWS:
         means = sorted((s.mean, key[-1]) for key, s in own.items() if key[:-1] == row and key[-1] != "emais-auto")
