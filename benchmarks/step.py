@@ -1,6 +1,6 @@
 """Step time of the methods over plain SGD: the same model and data, taking turns in one process.
 
-    python benchmarks/step.py [--device cpu|cuda] [--only CASE] [--out FOLDER]
+    python benchmarks/step.py [--device cpu|cuda] [--only CASE] [--methods emais,...] [--out FOLDER]
 
 On the CPU: LeNet5, N = 128, RAIS, EMAIS and EMAIS-auto, through a DataLoader with 0 and with 2 workers. On a GPU:
 ResNet18 on 32x32 images in bf16, eager through a DataLoader with 0 and with 4 workers, and all methods with data on
@@ -63,7 +63,10 @@ def past_warm_up(imp: emais.Engine) -> emais.Engine:
     return imp
 
 
-def loader_steps(make: Callable[[], nn.Module], data: TensorDataset, device: str, **options: object) -> dict:
+Makers = dict[str, Callable[[], Step]]
+
+
+def loader_steps(make: Callable[[], nn.Module], data: TensorDataset, device: str, **options: object) -> Makers:
     """Plain SGD, twice, and methods with logit gradients from autograd (EMAIS in closed form, too)."""
 
     def forward(x: Tensor) -> Tensor:
@@ -115,10 +118,10 @@ def loader_steps(make: Callable[[], nn.Module], data: TensorDataset, device: str
         return Step(weighted, seldom(imp))
 
     return {
-        "sgd": plain_step(),
-        "sgd again": plain_step(),  # what the measurement itself is worth
-        **{name: method_step(name) for name in ("rais", "emais", "emais-auto")},
-        "emais closed form": method_step("emais", closed_form=True),
+        "sgd": plain_step,
+        "sgd again": plain_step,  # what the measurement itself is worth
+        **{name: partial(method_step, name) for name in ("rais", "emais", "emais-auto")},
+        "emais closed form": partial(method_step, "emais", closed_form=True),
     }
 
 
@@ -140,7 +143,7 @@ def captured(step: Callable[[], None]) -> Callable[[], None]:
     return replay
 
 
-def resident_steps(images: Tensor, labels: Tensor) -> dict[str, Step]:
+def resident_steps(images: Tensor, labels: Tensor) -> Makers:
     """All methods with data, draw, step and statistics on the GPU; SGD draws its epochs from the same engine."""
 
     def make(method: str) -> Step:
@@ -177,14 +180,14 @@ def resident_steps(images: Tensor, labels: Tensor) -> dict[str, Step]:
 
         return Step(again, seldom(imp))
 
-    return {"sgd" if name == "sgd-scan" else name: make(name) for name in emais.METHODS}
+    return {"sgd" if name == "sgd-scan" else name: partial(make, name) for name in emais.METHODS}
 
 
 class BySample(TensorDataset):
     """A data set of one's own, which gives one sample after the other: plain SGD and ours fetch it alike."""
 
 
-def cases(device: str) -> Iterator[tuple[str, Callable[[], dict[str, Step]], int]]:
+def cases(device: str) -> Iterator[tuple[str, Callable[[], Makers], int]]:
     """(name, how to make the entries, workers), one after the other so that only one lives at a time."""
     shape, model, some = ((60_000, 1, 28, 28), "LeNet5", 2) if device == "cpu" else ((50_000, 3, 32, 32), "ResNet18", 4)
     images, labels = torch.randint(0, 256, shape, dtype=torch.uint8), torch.randint(10, shape[:1])
@@ -201,16 +204,18 @@ def cases(device: str) -> Iterator[tuple[str, Callable[[], dict[str, Step]], int
         yield "ResNet18 gpu resident graph", lambda: resident_steps(images.cuda(), labels.cuda()), 1
 
 
-def measure(device: str, blocks: int, only: str) -> list[dict[str, object]]:
-    """All cases in this process, or only those whose names contain this."""
+def measure(device: str, blocks: int, only: str, methods: str) -> list[dict[str, object]]:
+    """All cases in this process, or only those whose names contain this; all methods, or only these."""
     torch.manual_seed(0)
     rows: list[dict[str, object]] = []
-    for name, make, workers in cases(device):
+    wanted = {"sgd", "sgd again", *methods.split(",")}
+    for name, makers, workers in cases(device):
         if only not in name:
             continue
         # workers refill their queues during the next entry's block: long blocks, so that this weighs little
         per_block, count = (20, max(2, 2 * blocks // 5)) if workers else (5, blocks)
-        for method, (ms, ratio) in side_by_side(make(), per_block, count).items():
+        steps = {method: make() for method, make in makers().items() if method in wanted or not methods}
+        for method, (ms, ratio) in side_by_side(steps, per_block, count).items():
             rows.append({"case": name, "method": method, "ms": round(ms, 4), "ratio": round(ratio, 4)})
             print(f"{name:<34} {method:<18} {ms:9.3f} ms  ratio {ratio:.3f}", file=sys.stderr, flush=True)
     return rows
@@ -223,13 +228,14 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=41)
     parser.add_argument("--processes", type=int, default=5, help="fresh processes to take the median ratio over")
     parser.add_argument("--only", default="", help="cases whose names contain this, such as: graph")
+    parser.add_argument("--methods", default="", help="with commas between; plain SGD is always measured")
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.once:
-        print(json.dumps(measure(args.device, args.blocks, args.only)))
+        print(json.dumps(measure(args.device, args.blocks, args.only, args.methods)))
         return
     command = [sys.executable, __file__, "--once", "--device", args.device, "--blocks", str(args.blocks)]
-    command += ["--only", args.only]
+    command += ["--only", args.only, "--methods", args.methods]
     repeats: list[list[dict[str, Any]]] = []
     for _ in range(args.processes):
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | KEEP_MEMORY)
