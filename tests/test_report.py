@@ -521,13 +521,15 @@ def test_captions_speak_of_what_is_drawn() -> None:
     for kind in ("steps", "S(W)"):
         assert "by step 13125 of 17500 (means over seeds)" in notes([*both, stopping], kind)[1]
     more = [*both, *runs(cifar10("presampling"), 7.0, 7.1), *runs(cifar10("confvar"), 7.0, 7.1)]
-    assert "Presampling-IS draws by the norms" in notes(more, "S(W)")[1]
+    assert "norms of the present model in evaluation mode" in notes(more, "S(W)")[1]
     assert "ConfVar: plain means" in notes(more, "N_ems")[1]
     assert "draw evenly stay there" in notes([*more, *runs(cifar10("sgd-uni"), 7.0)], "N_ems")[1]
 
 
 def test_all_methods_are_called_so(full: list[dict[str, Any]]) -> None:
-    assert notes(full, "S(W)")[0] == "S(W) over steps: all methods, Fashion-MNIST"
+    title, note = notes(full, "S(W)")
+    assert title == "S(W) over steps: all methods, Fashion-MNIST"
+    assert "Presampling-IS draws by the norms of the present model, so it is at 0 by construction." in note
 
 
 def test_captions_of_the_papers_figures(full: list[dict[str, Any]]) -> None:

@@ -52,8 +52,10 @@ def scores_note(settings: Sequence[Setting]) -> str:
     """What S(W) is taken from, and what it does not say of some methods."""
     said = ["S(W) is estimated from each method's own draws."]
     if name := drawn(settings, ("presampling",)):
-        said.append(
-            f"{name} draws by the norms of the present model, so it is at 0 by construction, and this is about one "
-            "draw from its candidates, not about the minibatch."
-        )
+        norms = "draws by the norms of the present model"
+        if any(s.config.model.startswith("resnet") for s in settings):
+            said.append(f"{name} {norms} in evaluation mode: with BatchNorm those in training are others.")
+        else:
+            said.append(f"{name} {norms}, so it is at 0 by construction.")
+        said.append("This is about one draw from its candidates, not about the minibatch.")
     return " ".join([*said, still_note(settings)])
