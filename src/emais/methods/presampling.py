@@ -24,8 +24,8 @@ class Presampling(Engine):
     without gradients, and draws N of them with q proportional to it, with replacement; r = 1/(presample q).
 
     The loader takes the scoring pass: ``imp.loader(dataset, score=f)`` with f(batch) -> (losses, logits), or where
-    data is indexed directly ``imp.draw(f)`` with f(index). The model runs in evaluation mode there, without
-    gradients, whatever f does (see `emais.scoring`).
+    data is indexed directly ``imp.draw(f)`` with f(index), which must augment a sample as training will. The model
+    runs in evaluation mode there, without gradients, whatever f does (see `emais.scoring`).
 
     switch: the original's: uniform minibatches while sampling would gain too little to pay. Default: always on, as
     the EMAIS paper ran it. Further options: see `Engine`. No bytes a sample.
