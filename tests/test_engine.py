@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from conftest import losses_of
@@ -337,13 +338,43 @@ def observe_made_up(imp, shape):
     imp.observe((z * torch.randn_like(z)).flatten(1).sum(1), z, draw)
 
 
-def test_logits_of_another_shape_in_one_report_are_refused(task):
-    imp = emais.EMAIS(96, 16)
-    imp.attach(torch.optim.SGD(task[1].parameters(), lr=0.1))
+def test_logits_of_another_shape_begin_the_report_anew(task):
+    """Sequences of several lengths, with a step that was skipped or while accumulating."""
+    imp, alone = emais.EMAIS(96, 16), emais.EMAIS(96, 16)
+    for one in (imp, alone):
+        one.attach(torch.optim.SGD(task[1].parameters(), lr=0.1))
+    observe_made_up(imp, (3, 5))
+    alone.draw()
+    for one in (imp, alone):
+        torch.manual_seed(0)
+        observe_made_up(one, (3, 7))
+    with pytest.warns(UserWarning, match="logits of another shape.*come from the latest alone"):
+        found = imp.diagnostics.tr_is
+    assert found == alone.diagnostics.tr_is > 0
+    assert imp.diagnostics.batch_size == 16
+    observe_made_up(imp, (3, 7))
+    assert imp.diagnostics.batch_size == 32
+
+
+def test_smoothing_over_logits_of_several_shapes_is_refused(task):
+    imp = emais.EMAIS(96, 16, smoothing=0.5)
     observe_made_up(imp, (3, 5))
     observe_made_up(imp, (3, 7))
-    with pytest.raises(EmaisError, match=r"with 15 and 21 logits a sample.*same shape: pad them"):
+    with pytest.raises(EmaisError, match=r"with 15 and 21 logits a sample.*with smoothing.*same shape: pad them"):
         _ = imp.diagnostics.tr_is
+
+
+@pytest.mark.parametrize("name", emais.METHODS)
+def test_numpy_integers_will_do(name):
+    imp = emais.create(name, np.int64(96), batch_size=np.int32(16), num_steps=np.int64(30), seed=np.uint8(3))
+    same = emais.create(name, 96, batch_size=16, num_steps=30, seed=3)
+    assert torch.equal(imp.draw().index, same.draw().index)
+    assert type(imp.num_samples) is type(imp.batch_size) is type(imp.num_steps) is type(imp.seed) is int
+
+
+def test_a_data_set_instead_of_its_length(task):
+    with pytest.raises(EmaisError, match=r"num_samples must be a whole number.*: pass its length, 96"):
+        emais.EMAIS(task[0], 16)
 
 
 def test_a_spoilt_minibatch_whose_step_was_skipped_is_forgotten(task):

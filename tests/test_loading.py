@@ -1,8 +1,11 @@
 """Draws through a DataLoader: workers, passes, early exits, options and data sets that cannot serve."""
 
+import itertools
 import pickle
+import random
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from conftest import losses_of
@@ -126,6 +129,38 @@ def flat(batch):
     return {(): batch}
 
 
+def shifted(samples):
+    ids = torch.stack([s[0] for s in samples]) * 10 + torch.arange(5)
+    return {"inputs": ids[:, :-1], "labels": ids[:, 1:], "ids": ids}
+
+
+def with_preview(samples):
+    images = torch.stack([s[0] for s in samples]).float().repeat(_BY_VALUE // 8, 1).t().contiguous()
+    return {"images": images, "preview": images[:2]}
+
+
+def both_ways(samples):
+    x = torch.stack([s[0] for s in samples]) * 10 + torch.arange(7)
+    return x.t(), x
+
+
+class Rows(Squares):
+    def __getitem__(self, i):
+        return torch.tensor([i]), i
+
+
+@pytest.mark.parametrize("collate", [shifted, with_preview, both_ways])
+def test_tensors_that_share_memory_leave_a_worker_whole(collate):
+    """Sending one as shared memory moves what the other looks at."""
+    here, sent = (emais.create("sgd-uni", 60, batch_size=8) for _ in range(2))
+    data = Squares() if collate is with_preview else Rows()
+    plain = consume(here, here.loader(data, collate_fn=collate))
+    through = consume(sent, sent.loader(data, num_workers=2, collate_fn=collate))
+    for (*_, a), (*_, b) in zip(plain, through, strict=True):
+        for x, y in zip(flat(a).values(), flat(b).values(), strict=True):
+            assert torch.equal(x, y)
+
+
 def test_workers_send_what_the_collate_function_made():
     """By value or as shared memory: types, dtypes, strides and values are those without workers."""
     here, sent = (emais.create("sgd-uni", 60, batch_size=8) for _ in range(2))
@@ -163,6 +198,47 @@ def test_what_is_sent_by_value(x, small):
     assert (packed is not x) is small
     if small:
         assert torch.equal(pickle.loads(pickle.dumps(packed)), x)
+
+
+def test_a_minibatch_is_sent_by_value_up_to_a_limit():
+    """All of its tensors together; and a list of numbers is not gone through."""
+    half = torch.ones(_BY_VALUE // 2, dtype=torch.uint8)
+    names = ["a", torch.ones(1)]
+    packed = by_value([half, half.clone(), torch.ones(1), torch.empty(0), Pair(half, half), names])
+    assert [type(x).__name__ for x in packed[:4]] == ["_Parcel", "_Parcel", "Tensor", "_Parcel"]
+    assert packed[4].i is packed[4].x is half
+    assert packed[5] is names
+    assert isinstance(by_value(Pair(torch.ones(1), torch.ones(1))).x, type(packed[0]))
+
+
+class Noise(Squares):
+    """Random numbers of all kinds that a data set may use."""
+
+    def __getitem__(self, i):
+        return torch.rand(()), np.random.rand(), random.random()  # noqa: NPY002
+
+
+@pytest.mark.filterwarnings("ignore:a whole pass went by")
+def test_random_numbers_in_workers_depend_on_the_step_alone():
+    """Whatever the number of workers, and after a resume in the middle of an epoch."""
+
+    def first(imp, workers, count, **options):
+        loader = imp.loader(Noise(), num_workers=workers, **options)
+        return [torch.cat([x.double() for x in batch]) for batch, _ in itertools.islice(iter(loader), count)]
+
+    def make(seed=0):
+        return emais.create("sgd-scan", 60, batch_size=8, seed=seed)
+
+    imp = make()
+    one = first(imp, 1, 5)
+    assert len({float(x[0]) for x in one}) == 5
+    assert all(torch.equal(a, b) for a, b in zip(one, first(make(), 2, 5), strict=True))
+    resumed, begun = make(), make()
+    first(begun, 2, 2)
+    resumed.load_state_dict(begun.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(one[2:], first(resumed, 2, 3), strict=True))
+    assert not torch.equal(one[0], first(make(seed=1), 1, 1)[0])
+    assert not torch.equal(one[0], first(make(), 1, 1, generator=torch.Generator().manual_seed(3))[0])  # the user's
 
 
 def test_tensors_through_a_collate_function_of_one_s_own():
@@ -210,7 +286,77 @@ def test_num_steps_ends_the_loader(workers):
     assert len(loader) == 17
     assert [r[0] for r in consume(imp, loader)] == list(range(5, 22))
     assert len(loader) == 0
-    assert consume(imp, loader) == []
+    with pytest.warns(UserWarning, match="this pass is empty: all num_steps=21 steps are done"):
+        assert consume(imp, loader) == []
+
+
+def test_the_length_stands_still_during_a_pass():
+    """So that `k + 1 == len(loader)` is the last minibatch, also of what is left of an epoch."""
+    imp = emais.create("sgd-uni", 60, batch_size=8)
+    loader = imp.loader(Squares())
+    for _ in range(2):
+        assert [len(loader) for _ in consume_each(imp, loader)] == [8] * 8
+    consume(imp, loader, limit=3)
+    resumed = emais.create("sgd-uni", 60, batch_size=8)
+    state = None
+    for k, _ in enumerate(consume_each(imp, loader)):
+        if k == 4:
+            state = imp.state_dict()
+    resumed.load_state_dict(state)
+    rest = resumed.loader(Squares())
+    assert [len(rest) for _ in consume_each(resumed, rest)] == [3] * 3
+    assert (len(rest), rest.batch_size, rest.num_workers, len(rest.dataset)) == (8, 8, 0, 60)
+
+
+def consume_each(imp, loader):
+    for batch, draw in loader:
+        z = torch.zeros(len(draw), 1, requires_grad=True)
+        imp.loss(z.sum(1), z, draw)
+        yield batch
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("at", [6, 7, 8])  # 8: the epoch's last
+def test_what_is_left_of_an_epoch(workers, at):
+    def train(imp, count, save=None):
+        loader, seen, state = imp.loader(Squares(), num_workers=workers), [], None
+        for epoch in range(count):
+            for k, (i, _) in enumerate(consume_each(imp, loader)):
+                seen.append(i)
+                if epoch == 0 and k + 1 == save:
+                    state = imp.state_dict()
+        return torch.cat(seen), state
+
+    imp, resumed = (emais.create("sgd-scan", 60, batch_size=8) for _ in range(2))
+    whole, state = train(imp, 3, save=at)
+    resumed.load_state_dict(state)
+    assert torch.equal(train(resumed, 3)[0], whole[8 * at :])
+
+
+class Broken(Squares):
+    """Has one sample that cannot be read."""
+
+    def __getitem__(self, i):
+        if i == 7:
+            raise OSError("sample 7 is broken")
+        return super().__getitem__(i)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_minibatch_that_cannot_be_fetched_does_not_come_again(workers):
+    imp = emais.create("sgd-scan", 60, batch_size=8)
+    loader, seen, failed = imp.loader(Broken(), num_workers=workers), [], 0
+    for _ in range(4):
+        try:
+            for _, draw in loader:
+                z = torch.zeros(8, 1, requires_grad=True)
+                imp.loss(z.sum(1), z, draw)
+                seen.append(draw.step)
+        except OSError:
+            failed += 1
+    assert failed > 1
+    assert seen == sorted(set(seen))
+    assert seen[-1] - len(seen) <= failed  # nothing else is left out
 
 
 def test_without_num_steps_a_pass_is_an_epoch():

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -440,12 +442,29 @@ class InADict(nn.Module):
         return {"logits": self.head(x), "more": (x, [x])}
 
 
-def test_presampling_with_a_model_that_returns_a_dict(task):
+@dataclass(frozen=True)
+class Output:
+    logits: torch.Tensor
+    name: str = "output"
+
+
+class InAnObject(nn.Module):
+    def __init__(self, wrap):
+        super().__init__()
+        self.inside, self.wrap = InADict(), wrap
+
+    def forward(self, x):
+        return self.wrap(logits=self.inside(x)["logits"])
+
+
+@pytest.mark.parametrize("wrap", [dict, Output, SimpleNamespace])
+def test_presampling_with_a_model_that_returns_an_object(task, wrap):
     dataset, _ = task
-    model = InADict()
+    model = InAnObject(wrap)
 
     def score(batch):
-        z = model(batch[0])["logits"]
+        output = model(batch[0])
+        z = output["logits"] if wrap is dict else output.logits
         return nn.functional.cross_entropy(z, batch[1], reduction="none"), z
 
     imp = emais.create("presampling", M, batch_size=N, presample=32)

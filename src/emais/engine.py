@@ -18,6 +18,7 @@ from .errors import (
     positive_float,
     positive_int,
     usable_device,
+    whole_number,
 )
 from .functional import MAX_SCALE
 from .gradients import raw_logit_gradients
@@ -67,11 +68,10 @@ class Engine:
     ) -> None:
         for option in unknown:
             raise UnknownOption(self.name, option, self.settings())
-        self.num_samples = positive_int("num_samples", num_samples)
-        self.batch_size = positive_int("batch_size", batch_size)
-        self.num_steps = None if num_steps is None else positive_int("num_steps", num_steps)
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise EmaisError(f"seed must be a whole number from 0 to 2^63 - 1, got {seed!r}")
+        self.num_samples = num_samples = positive_int("num_samples", num_samples)
+        self.batch_size = batch_size = positive_int("batch_size", batch_size)
+        self.num_steps = num_steps = None if num_steps is None else positive_int("num_steps", num_steps)
+        seed = whole_number("seed", seed, 0, 2**63 - 1)
         if not isinstance(unbiased, bool):
             raise EmaisError(f"unbiased must be True or False, got {unbiased!r}")
         smoothing = number_from_0("smoothing", smoothing, below=1)
@@ -180,7 +180,7 @@ class Engine:
         """Steps that one pass over the loader takes from here."""
         if self.num_steps is None:
             epoch = math.ceil(self.num_samples / self.batch_size)
-            return epoch - self.passes.into % epoch
+            return epoch - self.passes.into
         return max(0, self.num_steps - self.step)
 
     @property

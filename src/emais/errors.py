@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from numbers import Real
 from operator import index
 from typing import SupportsIndex
@@ -43,8 +43,30 @@ def positive_int(name: str, value: object) -> int:
     128
     """
     if isinstance(value, bool) or not isinstance(value, SupportsIndex) or index(value) < 1:
-        raise EmaisError(f"{name} must be a whole number of at least 1, got {value!r}")
+        size = f": pass its length, {len(value)}" if name == "num_samples" and isinstance(value, Sized) else ""
+        raise EmaisError(f"{name} must be a whole number of at least 1, got {shortly(value)}{size}")
     return index(value)
+
+
+def whole_number(name: str, value: object, low: int, high: int) -> int:
+    """Return `value` as an int from `low` to `high`, or say what was given.
+
+    >>> whole_number("seed", 0, 0, 2**63 - 1)
+    0
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or not low <= index(value) <= high:
+        raise EmaisError(f"{name} must be a whole number from {low} to {high}, got {shortly(value)}")
+    return index(value)
+
+
+def shortly(value: object) -> str:
+    """A value as it reads in a message: one that fills lines is named by its type.
+
+    >>> shortly(-1), shortly(torch.ones(100, 100))
+    ('-1', 'a Tensor')
+    """
+    text = repr(value)
+    return text if len(text) <= 60 else f"a {type(value).__name__}"
 
 
 def positive_float(name: str, value: object) -> float:

@@ -95,7 +95,7 @@ def cross_entropy_gradients(logits: Tensor, target: Tensor, label_smoothing: flo
     """Closed form for cross-entropy: softmax(z) - y. Equal to `logit_gradients`, without autograd.
 
     logits (N, C) or (N, C, ...), the loss summed over trailing positions; target class indices (N, ...) or
-    probabilities of the shape of the logits.
+    probabilities of the shape of the logits. No position may be ignored (-100): `logit_gradients` knows these.
 
     >>> cross_entropy_gradients(torch.zeros(1, 2), torch.tensor([0]))
     tensor([[-0.5000, 0.5000]])

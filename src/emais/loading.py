@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import random
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
@@ -20,14 +22,19 @@ if TYPE_CHECKING:
 
 Score = Callable[[Any], tuple[Tensor, Tensor]]  # a batch -> its losses (n,) and logits (n, ...)
 Tagged = tuple[int, list[int]]  # step and sample indices: what crosses to a worker process
+OVER = (
+    "this pass is empty: all num_steps={} steps are done. A pass takes all that is left of them; for passes of one "
+    "epoch each make the engine without num_steps"
+)
 UNSEEN = (
     "a whole pass went by and none of its minibatches was observed: train on imp.loss(losses, logits, draw), and "
     "evaluate with a DataLoader of your own, because a pass over this one counts as training steps"
 )
-_BY_VALUE = 1 << 19  # bytes of a tensor up to which copying it beats sharing it
+_BY_VALUE = 1 << 19  # bytes of a minibatch up to which copying it beats sharing it
 _NUMPY_HAS = frozenset(
     (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.half, torch.float, torch.double)
 )
+_ENTERED = (Tensor, list, tuple, dict)
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "dataset")
 
 
@@ -60,10 +67,13 @@ class Draw:
 
 
 class _Minibatches(Dataset[Any]):
-    """The user's data set by the minibatch, collated; a minibatch keeps the step it was drawn for."""
+    """The user's data set by the minibatch, collated; a minibatch keeps the step it was drawn for.
 
-    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any]) -> None:
-        self.dataset, self._collate = dataset, collate_fn
+    seed: makes random numbers in a worker depend on the step alone, not on who fetches what and since when.
+    """
+
+    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any], seed: int | None) -> None:
+        self.dataset, self._collate, self._seed = dataset, collate_fn, seed
         self._fetch_many = getattr(dataset, "__getitems__", None)
         # what torch would put together from single samples, in a fraction of the time
         tensors = dataset.tensors if type(dataset) is TensorDataset and collate_fn is default_collate else [None]
@@ -71,8 +81,14 @@ class _Minibatches(Dataset[Any]):
 
     def __getitems__(self, tagged: Tagged) -> tuple[Any, int]:
         step, indices = tagged
-        batch = self._fetch(indices)
-        return (batch if get_worker_info() is None else by_value(batch)), step
+        if get_worker_info() is None:
+            return self._fetch(indices), step
+        if self._seed is not None:
+            key = mix(self._seed, step, 1)  # 1: a stream of its own
+            torch.default_generator.manual_seed(key >> 1)
+            random.seed(key)
+            np.random.seed(key >> 32)  # noqa: NPY002  # the one that data sets use
+        return by_value(self._fetch(indices)), step
 
     def _fetch(self, indices: list[int]) -> Any:
         if self._whole:
@@ -95,24 +111,38 @@ class _Parcel:
     """A tensor on its way from a worker, copied through the pipe: it is unpacked as a tensor again."""
 
     def __init__(self, x: Tensor) -> None:
-        self._array = x.numpy()
+        self._tensor = x
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return torch.from_numpy, (self._array,)
+        # not before: where another tensor shares this one's memory, sending that has moved it
+        return torch.from_numpy, (self._tensor.numpy(),)
 
 
 def by_value(batch: Any) -> Any:
-    """The batch of a worker with its small tensors packed as `_Parcel`.
+    """The batch of a worker with its first small tensors packed as `_Parcel`, half a megabyte in all.
 
     As shared memory, which is torch's way, each tensor costs the training process a connection to the worker to
-    ask for a file descriptor: a multiple of what copying up to half a megabyte costs, all of it under Python's lock.
+    ask for a file descriptor: a multiple of what copying so little costs, all of it under Python's lock. Lists,
+    tuples and dicts are entered, other containers and special tensors left as they are.
     """
-    if type(batch) in (list, tuple):
-        return type(batch)(map(by_value, batch))
-    if type(batch) is dict:
-        return {k: by_value(x) for k, x in batch.items()}
-    small = is_plain(batch) and batch.is_cpu and batch.is_contiguous() and batch.nbytes <= _BY_VALUE
-    return _Parcel(batch) if small and batch.dtype in _NUMPY_HAS else batch
+    return _pack(batch, [_BY_VALUE])
+
+
+def _pack(batch: Any, room: list[int]) -> Any:
+    kind = type(batch)
+    if kind is dict:
+        return {k: _pack(x, room) for k, x in batch.items()}
+    if kind in (list, tuple):
+        # a long list of numbers or words is not gone through
+        return kind(_pack(x, room) for x in batch) if batch and isinstance(batch[0], _ENTERED) else batch
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return kind(*(_pack(x, room) for x in batch))
+    if not (is_plain(batch) and batch.is_cpu and batch.is_contiguous() and batch.dtype in _NUMPY_HAS):
+        return batch
+    if batch.nbytes > room[0] or batch.is_neg():
+        return batch
+    room[0] -= batch.nbytes
+    return _Parcel(batch)
 
 
 def _as_it_is(minibatch: Any) -> Any:
@@ -149,10 +179,12 @@ class Loader:
         check_options(options)
         self._engine, self._dataset, self._score = engine, dataset, score
         self._generator = None if "generator" in options else torch.Generator()  # not the global one
+        own = self._generator is None or options.get("worker_init_fn") is not None  # the user sees to random numbers
         options.setdefault("generator", self._generator)
         collate = options.pop("collate_fn", None) or default_collate
+        self._length: int | None = None  # of the pass that is under way
         self.dataloader: DataLoader[Any] = DataLoader(
-            _Minibatches(dataset, collate),
+            _Minibatches(dataset, collate, None if own else engine.seed),
             batch_sampler=_DrawStream(engine, engine.steps_in_pass),  # type: ignore[arg-type]
             collate_fn=_as_it_is,
             **options,
@@ -161,19 +193,51 @@ class Loader:
     def __iter__(self) -> Iterator[tuple[Any, Draw]]:
         check_dataset(self._dataset, self._engine.num_samples)  # it may have grown since
         self._engine.passes.begin()
+        self._length = self._engine.steps_in_pass()
+        if not self._length and self._engine.num_steps is not None:
+            warnings.warn(OVER.format(self._engine.num_steps), stacklevel=2)
         if self._generator is not None:  # workers are seeded from it: by the step, so that a resumed pass is the same
             self._generator.manual_seed(mix(self._engine.seed, self._engine.step) >> 1)
         seen = self._engine.diagnostics.step
         try:
-            for batch, step in self.dataloader:
+            for batch, step in self._fetched():
                 yield self._engine.select(batch, self._engine.passes.deliver(step), self._score)
             if self._engine.diagnostics.step == seen < self._engine.step:
                 warnings.warn(UNSEEN, stacklevel=2)
         finally:
             self._engine.passes.end()
+            self._length = None
+
+    def _fetched(self) -> Iterator[tuple[Any, int]]:
+        """Minibatches with their steps. One that cannot be fetched is given up: else every pass would begin with it."""
+        batches = iter(self.dataloader)
+        while True:
+            try:
+                found = next(batches, None)
+            except Exception:
+                self._engine.passes.drop()
+                raise
+            if found is None:
+                return
+            yield found
 
     def __len__(self) -> int:
-        return self._engine.steps_in_pass()
+        return self._engine.steps_in_pass() if self._length is None else self._length
+
+    @property
+    def dataset(self) -> Any:
+        """The data set that it draws from."""
+        return self._dataset
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a minibatch."""
+        return self._engine.batch_size
+
+    @property
+    def num_workers(self) -> int:
+        """Worker processes of the DataLoader."""
+        return self.dataloader.num_workers
 
 
 def check_dataset(dataset: Any, num_samples: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,10 @@ from .functional import (
 from .scores import NORM_MAX
 from .transfer import Observation
 
+OTHER_SHAPE = (
+    "logits of another shape than those of the minibatch before, and no optimizer step between the two: the report and "
+    "the learning-rate factor come from the latest alone; pad sequences to one length to have all of them counted"
+)
 RAIS_WEIGHT = 0.01  # of a new minibatch in the moving averages of the rule "rais"
 
 
@@ -61,11 +66,17 @@ class Monitor:
         sums = GradientSums.from_norms(seen.r, seen.norms, seen.grad)
         if self._xp is torch or not np.maximum.reduce(seen.norms) <= NORM_MAX:
             self.counts[0] += (~(seen.norms <= NORM_MAX)).sum()
-        # a window that a non-finite minibatch spoilt, whose step was then skipped, is begun anew (not on a device:
-        # looking would mean waiting)
-        if self.open and self._window is not None and (self._xp is torch or self._usable(self._window)):
+        if self.open and self._window is not None and self._goes_on(self._window, sums):
             sums = self._window + sums
         self._window, self.open, self._factor, self.step = sums, True, None, seen.step
+
+    def _goes_on(self, window: GradientSums, sums: GradientSums) -> bool:
+        """Whether a minibatch joins the open window, or begins it anew."""
+        if window.grad.shape != sums.grad.shape:  # sequences, after a step that was skipped or while accumulating
+            warnings.warn(OTHER_SHAPE, stacklevel=2)
+            return False
+        # one that a non-finite minibatch spoilt, whose step was then skipped (on a device looking would mean waiting)
+        return self._xp is torch or bool(self._usable(window))
 
     def close(self) -> None:
         """End the window: the optimizer has stepped."""

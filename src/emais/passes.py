@@ -53,6 +53,11 @@ class Passes:
         self.into += 1
         return self._waiting.pop(step)
 
+    def drop(self) -> None:
+        """Give up the draw whose minibatch is due: it could not be fetched."""
+        if self._waiting:
+            del self._waiting[min(self._waiting)]
+
     def ahead(self) -> list[Draw]:
         """All draws that were made and not delivered, in order."""
         return sorted([*self._waiting.values(), *self._again], key=lambda draw: int(draw.step))

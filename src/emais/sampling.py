@@ -63,8 +63,8 @@ class ExactSampler:
         device: torch.device | str = "cpu",
         resident: bool | None = None,
     ) -> None:
-        self.num_samples = positive_int("num_samples", num_samples)
-        self.batch_size = positive_int("batch_size", batch_size)
+        self.num_samples = num_samples = positive_int("num_samples", num_samples)
+        self.batch_size = batch_size = positive_int("batch_size", batch_size)
         self.kappa = math.inf if kappa is None else positive_float("kappa", kappa)
         check_flattening(num_samples, batch_size, self.kappa)
         per_draw = num_samples / (2 * batch_size)

@@ -41,7 +41,7 @@ class EMAScores:
         unseen: float = 0.0,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.num_samples = positive_int("num_samples", num_samples)
+        self.num_samples = num_samples = positive_int("num_samples", num_samples)
         if isinstance(tau, str) and tau != "linear":
             raise EmaisError(f'tau must be "linear" or a number above 0, got {tau!r}')
         self.tau = tau if isinstance(tau, str) else positive_float("tau", tau)

@@ -28,7 +28,7 @@ def score_norms(score: Score, batch: Any) -> Tensor:
 
 
 def _begin_graph(output: Any) -> Any:
-    """The same output, whose floating-point tensors require gradients; dicts, lists and tuples are entered."""
+    """The same output, whose floating-point tensors require gradients; containers and attributes are entered."""
     if isinstance(output, Tensor):
         return output.detach().requires_grad_() if output.is_floating_point() else output
     if isinstance(output, MutableMapping):
@@ -38,7 +38,13 @@ def _begin_graph(output: Any) -> Any:
         return output
     if isinstance(output, tuple) and hasattr(output, "_fields"):
         return type(output)(*map(_begin_graph, output))
-    return type(output)(map(_begin_graph, output)) if isinstance(output, (list, tuple)) else output
+    if isinstance(output, (list, tuple)):
+        return type(output)(map(_begin_graph, output))
+    if any(isinstance(x, Tensor) for x in getattr(output, "__dict__", {}).values()):  # of a dataclass, say
+        output = copy.copy(output)
+        for name, value in vars(output).items():
+            object.__setattr__(output, name, _begin_graph(value))
+    return output
 
 
 @contextmanager

@@ -61,8 +61,8 @@ class GradientSums:
         if self.grad.shape != other.grad.shape:
             raise EmaisError(
                 f"minibatches with {len(self.grad)} and {len(other.grad)} logits a sample cannot be reported together: "
-                "with accumulation or smoothing the logits of all minibatches must have the same shape: pad them to "
-                "one length, or do without"
+                "with smoothing the logits of all minibatches must have the same shape: pad them to one length, or "
+                "do without"
             )
         num = self.num + other.num
         share = (self.num**2 * self.squared_weights() + other.num**2 * other.squared_weights()) / num**2

@@ -54,7 +54,7 @@ class Presampling(Engine):
         super().__init__(num_samples, batch_size, num_steps, seed, candidates=self.presample, **options)
         if self.switch and self._resident:
             raise EmaisError("switch=True decides on the CPU in every step: make the engine without device=")
-        self._uniforms = Uniforms(mix(seed, 1) >> 1, 1, batch_size, self.device)
+        self._uniforms = Uniforms(mix(self.seed, 1) >> 1, 1, self.batch_size, self.device)
         self._tau = 0.0  # moving average of sqrt(B sum q^2): how much a minibatch gains
         self._on = not self.switch
 

@@ -54,8 +54,8 @@ class RAIS(Weighted):
         if number_from_0("warmup_epochs", warmup_epochs) < 1:
             raise EmaisError(f"warmup_epochs must be at least 1 for rais, got {warmup_epochs!r}")
         super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
-        self.buffer = max(positive_int("buffer", buffer or min(BUFFER, num_samples)), batch_size)
-        self.period = math.ceil(self.buffer / batch_size)
+        self.buffer = max(positive_int("buffer", buffer or min(BUFFER, self.num_samples)), self.batch_size)
+        self.period = math.ceil(self.buffer / self.batch_size)
         device = self.device
         self._table = Columns(num_samples, COLUMNS, device, self._resident)
         self._table["last"].fill_(-1.0)  # not seen yet
