@@ -97,8 +97,8 @@ def test_the_catalogue():
     assert looked_at == {
         (data, method)
         for data in ("cifar10", "chestxray14")
-        for method in ("sgd-scan", "sgd-uni", "rais", "emais", "emais-auto")
-    }
+        for method in ("sgd-scan", "sgd-uni", "rais", "presampling", "self-paced", "emais", "emais-auto")
+    } | {("cifar10", "confidence"), ("cifar10", "confvar")}
     assert {c.num_steps for c in ITEMS["batchnorm"].configs(1) if c.data == "cifar10"} == {17500}
     assert {c.weight_decay for c in ITEMS["batchnorm"].configs(1) if c.data == "cifar10"} == {1e-4, 5e-4}
     with pytest.raises(EmaisError, match=r"seeds must be .* got 0"):

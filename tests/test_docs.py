@@ -451,9 +451,18 @@ def size_ratios(make_auto):
 
 def test_what_is_said_of_n_ems_holds(make_auto):
     found = size_ratios(make_auto)
-    said = words(RESULTS).partition("the second half of the run, is ")[2].partition(" times. - ")[0]
+    said = words(RESULTS).partition("the second half of the run, is ")[2].partition(" times. This ")[0]
     assert re.findall(r"\d\.\d\d", said) == found
     assert len(found) == 11
+    said = words(RESULTS).partition("over the last fifth on CIFAR-10 ")[2].partition(". - ")[0]
+    own = settings("tab:res_cinic10")
+    late = [
+        make_auto.mean_sd([make_auto.tail(r, name, 0.2) / size for r in own[(*row, method)].records])[0]
+        for method in ("emais", "emais-auto")
+        for name, size in (("lr_scale", 1), ("n_ems", 128))
+        for row in CIFAR_ROWS
+    ]
+    assert re.findall(r"\d\.\d\d", said) == [f"{x:.2f}" for x in late]
     of_fmnist, of_cifar = found[:3], found[6:8]
     for path in (README, CARDS["emais-auto"]):
         assert f"{of_cifar[0]} and {of_cifar[1]} times" in words(path)
@@ -536,6 +545,16 @@ def test_what_is_said_of_the_other_methods_on_cifar10_holds():
     paced = [r["curves"] for row in CIFAR_ROWS for r in own[(*row, "self-paced")].records]
     stuck = [sum(c["test_error"][c["test_step"].index(step)] > 89.9 for c in paced) for step in (2100, 3500)]
     assert (len(paced), *stuck) == (6, 5, 3)  # "five of six", "three"
+    short = [r["curves"] for key, s in settings("tab:res_fmnist").items() if key[-1] == "self-paced" for r in s.records]
+    early = [c["test_error"][c["test_step"].index(1000)] for c in short]
+    assert (len(early), f"{min(early):.0f} to {max(early):.0f}") == (15, "52 to 71")
+    assert "the error is 52 to 71 % after 1000 steps" in words(RESULTS)
+    rais = [r["curves"] for r in own[(*CIFAR_ROWS[1], "rais")].records]
+    still = [c["test_error"][c["test_step"].index(14000)] for c in rais]
+    behind = sum(still) / 3 - own[(*CIFAR_ROWS[1], "sgd-scan")].mean
+    assert f"{sum(still) / 3:.2f} at step 14000, {behind:.2f} behind SGD-Scan" in words(RESULTS)
+    losses = [rais[0]["loss"][rais[0]["step"].index(14000)], rais[0]["loss"][-1]]
+    assert "with that seed from {:.3f} to {:.3f}".format(*losses) in words(RESULTS)
     ahead = []
     for row in CIFAR_ROWS:
         means = sorted((s.mean, key[-1]) for key, s in own.items() if key[:-1] == row and key[-1] != "emais-auto")

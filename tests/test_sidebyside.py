@@ -187,13 +187,30 @@ def test_a_stopped_run_keeps_what_is_finished(tmp_path, monkeypatch):
     assert [r["seed"] for r in Results(path).read()] == [0]
 
 
+def test_whom_a_run_is_beside_does_not_matter_to_one_that_follows():
+    data, steps = made_up(), list(range(1, 31))
+    configs = parse(f"{TEXT} method=sgd-uni lr=0.1 num_steps=30 follow=emais seed=0-1")
+    runs = parse(f"{TEXT} method=emais lr=0.1 num_steps=30 seed=0-1")
+    records = [
+        {**asdict(run), "curves": {"step": steps, "lr_scale": [1.0] * 20 + [factor] * 10}}
+        for run, factor in zip(runs, (2.0, 3.0), strict=True)
+    ]
+
+    def losses(some):
+        trained = Following(some, data, small, "cpu", records)
+        trained.train(points=1)
+        return [result["curves"]["loss"] for _, result in trained.finish()]
+
+    assert losses(configs)[0] == pytest.approx(losses(configs[:1])[0], rel=1e-4)
+
+
 def test_a_minibatch_that_follows_another_run(tmp_path):
     """With the size held at N it is SGD-Uni; the sizes it takes are the recorded ones."""
     data = made_up()
     (emais_run,) = parse(f"{TEXT} method=emais lr=0.1 num_steps=90")
     (config,) = parse(f"{TEXT} method=sgd-uni lr=0.1 num_steps=90 follow=emais")
     steps = list(range(3, 93, 3))
-    flat = {**asdict(emais_run), "curves": {"step": steps, "n_ems": [16.0] * 30}}
+    flat = {**asdict(emais_run), "curves": {"step": steps, "lr_scale": [1.0] * 30}}
     run = Following([config], data, small, "cpu", [flat])
     run.train(points=1)
     ((_, result),) = run.finish()
@@ -203,12 +220,12 @@ def test_a_minibatch_that_follows_another_run(tmp_path):
     assert result["curves"]["loss"] == pytest.approx(want["curves"]["loss"], rel=1e-3)
     assert result["curves"]["n_ems"] == [16.0] * 60
 
-    rising = {**flat, "curves": {"step": steps, "n_ems": [16.0 + k for k in range(30)]}}
-    sizes = recorded_sizes(config, [rising])
-    assert len(sizes) == 90
-    assert sizes[0] == 16
-    assert sizes[-1] == 45
-    assert bool((sizes.diff() >= 0).all())
+    rising = {**flat, "curves": {"step": steps, "lr_scale": [1.0 + k for k in range(30)]}}
+    assert recorded_sizes(config, [rising]).tolist() == [16 * (1 + k) for k in range(30) for _ in range(3)]
+    rising["curves"]["lr_scale"][:2] = [1.0, 3.0]  # a warm-up of 4 steps: the second point has 1, and 4 twice
+    sizes = recorded_sizes(config, [rising], warmup=4)
+    assert sizes[:8].tolist() == [16, 16, 16, 16, 64, 64, 48, 48]
+    assert Following([config], data, small, "cpu", [flat])._warmup(config, data) == 2 * len(data.x_train) // 16
     with pytest.raises(EmaisError, match="no run of emais with seed 0 and 90 steps"):
         recorded_sizes(config, [])
     with pytest.raises(EmaisError, match="only sgd-uni can follow"):

@@ -68,6 +68,7 @@ def test_all_methods(method, optimizer):
     assert all(map(math.isfinite, result["curves"]["loss"]))
     assert result["ms_per_step"] > 0
     assert result["nonfinite"] == 0
+    assert ("skipped" in result) is (method == "self-paced")
     assert 12 < result["effective_steps"] <= 14
     assert trainer.imp.step == 14
 

@@ -1,6 +1,8 @@
-"""SGD-Uni whose minibatch size follows the N_ems that EMAIS recorded, with the learning rate to match.
+"""SGD-Uni whose minibatch size follows the learning-rate factor that EMAIS recorded, with the rate to match.
 
-If importance sampling acts like a larger minibatch, both should train alike.
+If importance sampling acts like a larger minibatch, both should train alike. The factor of a minibatch is its N_ems/N;
+a record has its mean over the steps of each of some 60 points, so a run that follows has EMAIS's rate on average. N_ems
+of a point would not do: it is a ratio of sums, which one large gradient brings down for all steps of the point.
 
 Paper: fig:fmnist_sgd_unif_n_ems
 """
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pad
 
 import emais
 
@@ -28,24 +30,25 @@ from .results import Record, config_of
 from .sidebyside import SideBySide
 
 
-def recorded_sizes(config: Config, records: Sequence[Record]) -> Tensor:
-    """Minibatch sizes (num_steps,) int64: N_ems of the same run by EMAIS, its curve interpolated."""
+def recorded_sizes(config: Config, records: Sequence[Record], warmup: int = 0) -> Tensor:
+    """Minibatch sizes (num_steps,) int64: N times the mean factor of the same run by EMAIS, and N in its warm-up."""
     want = replace(config, method="emais", follow="").key()
     found = next((r for r in records if config_of(r).key() == want), None)
     if found is None:
         raise EmaisError(f"there is no run of emais with seed {config.seed} and {config.num_steps} steps to follow")
-    curve = [(s, n) for s, n in zip(found["curves"]["step"], found["curves"]["n_ems"], strict=True) if n is not None]
-    steps, sizes = np.array(curve).T
-    middle = (np.concatenate(([0], steps[:-1])) + steps) / 2  # a point is a mean over the steps since the one before
-    every = np.interp(np.arange(1, config.num_steps + 1), middle, sizes)
-    return torch.from_numpy(every).round().long().clamp(min=1)
+    ends, factors = (np.array(found["curves"][name]) for name in ("step", "lr_scale"))
+    lengths = np.diff(ends, prepend=0)
+    before = np.clip(warmup - (ends - lengths), 0, lengths)  # steps of a point that are in the warm-up, with factor 1
+    after = (lengths * factors - before) / np.maximum(lengths - before, 1)
+    every = np.where(np.arange(config.num_steps) < warmup, 1.0, np.repeat(after, lengths))
+    return torch.from_numpy(config.batch_size * every).round().long().clamp(min=1)
 
 
 class Following(SideBySide):
     """Runs of SGD-Uni side by side, each with a minibatch size of its own in every step.
 
-    The largest size is drawn in every step, and the loss is the mean over as many samples as the step may have: shapes
-    stay the same, and one CUDA graph serves all steps.
+    A run's largest size is drawn in every step, and the loss is the mean over as many samples as the step may have:
+    shapes stay the same, and one CUDA graph serves all steps.
     """
 
     def __init__(
@@ -56,23 +59,28 @@ class Following(SideBySide):
         device: torch.device | str,
         records: Sequence[Record],
     ) -> None:
-        sizes = torch.stack([recorded_sizes(config, records) for config in configs])
-        self.most = int(sizes.max())
-        self.sizes = sizes.to(device)
+        self.sizes = torch.stack([recorded_sizes(c, records, self._warmup(c, data)) for c in configs]).to(device)
+        self.most = {config.key(): int(own.max()) for config, own in zip(configs, self.sizes, strict=True)}
+        self.widest = max(self.most.values())
         self._t = torch.zeros(1, dtype=torch.int64, device=device)
         super().__init__(configs, data, model, device)
 
+    @staticmethod
+    def _warmup(config: Config, data: Data) -> int:
+        return emais.EMAIS(len(data.x_train), config.batch_size).scan_steps
+
     def _engine(self, config: Config) -> Engine:
-        size = {"batch_size": self.most, "num_steps": self.num_steps, "seed": config.seed}
+        size = {"batch_size": self.most[config.key()], "num_steps": self.num_steps, "seed": config.seed}
         return emais.create("sgd-uni", len(self.images), device=self.device, resident=True, **size)
 
     def step(self) -> None:
         """One step of all runs."""
-        index = torch.stack([engine.draw().index for engine in self.engines])
+        drawn = [engine.draw().index for engine in self.engines]
+        index = torch.stack([pad(own, (0, self.widest - len(own))) for own in drawn])
         size = self.sizes.index_select(1, self._t)  # (K, 1)
         z, y = self._outputs(self.net.flat, index)
         losses = cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
-        trained = torch.arange(self.most, device=self.device) < size
+        trained = torch.arange(self.widest, device=self.device) < size
         total = (losses * trained).sum(1) / size.squeeze(1)
         (gradient,) = torch.autograd.grad(total.sum(), self.net.flat)
         schedule = 0.5 * (1 + torch.cos(math.pi / self.num_steps * self.t_eff)).float()

@@ -55,8 +55,9 @@ def tuned_table(item: Item, records: Sequence[Record]) -> Table:
         rows.append([Cell(starred(own[0].config)), *cells, last])
     edge = " A best value at an end of the grid may have a better one beyond it." if ends else ""
     caption = (
-        f"Test error in percent. {hardware(settings)} Bold: the best learning rate of each method. A mean near 90 with "
-        f"no spread is training that diverged; a spread of tens of points, that some seeds did.{edge}"
+        f"Test error in percent. {hardware(settings)} Bold: the best learning rate of each method, chosen by this same "
+        "test error. A mean near 90 with no spread is training that diverged; a spread of tens of points, that some "
+        f"seeds did.{edge}"
     )
     return Table(["method", *(f"lr {rate:g}" for rate in rates), "best lr"], rows, caption, item.title)
 

@@ -40,7 +40,8 @@ def still_note(settings: Sequence[Setting]) -> str:
 
 def sizes_note(settings: Sequence[Setting]) -> str:
     """What N_ems means for methods that draw evenly, and for those that weight nothing."""
-    said = ["The minibatch size N is 128 for all."]
+    said = ["The minibatch size N is 128 for all. N_ems of a point is made from sums over its steps; the mean of the"]
+    said.append("minibatches' own N_ems, by which the learning rate is multiplied, is larger where they differ much.")
     if drawn(settings, EVEN):
         said.append("Methods that draw evenly stay there.")
     if plain := drawn(settings, PLAIN):

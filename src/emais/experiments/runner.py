@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import math
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -154,11 +156,20 @@ def run_group(
         yield rounded(asdict(config) | result | {"data_title": data.title, **surroundings(device)})
 
 
+@cache
+def source_hash() -> str:
+    """A short hash of the package's source: records with the same one were made by the same code."""
+    root = Path(emais.__file__).parent
+    files = sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).as_posix())
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
 def surroundings(device: torch.device | str) -> dict[str, str]:
     """Versions and hardware."""
     cuda = torch.device(device).type == "cuda"
     return {
         "emais": emais.__version__,
+        "source": source_hash(),
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "hardware": torch.cuda.get_device_name() if cuda else processor(),

@@ -165,10 +165,15 @@ class SideBySide:
                 "ms_per_step": 1e3 * self.seconds / self.num_steps / len(self.engines),
                 "side_by_side": len(self.engines),
                 "effective_steps": float(self.t_eff[k]),
-                "nonfinite": engine.diagnostics.nonfinite,
-                "degenerate": engine.diagnostics.degenerate,
+                **counts(engine),
             }
             yield config, result | {"curves": curves}
+
+
+def counts(engine: Engine) -> dict[str, int]:
+    """What went wrong in a run, by name; of a method that skips steps, how many."""
+    names = ("nonfinite", "degenerate", *({"skipped"} & engine.report().keys()))
+    return {name: int(getattr(engine.diagnostics, name)) for name in names}
 
 
 def rule_of(config: Config) -> str:

@@ -27,7 +27,7 @@ from .datasets import Data
 from .models import make_resnet
 from .objectives import MANY_LABELS, ONE_LABEL
 from .ready import fastest, make_optimizer, prepared
-from .sidebyside import EAGER, rule_of
+from .sidebyside import EAGER, counts, rule_of
 from .training import initialised
 
 CROPS, LOOKS = 2, 3  # streams of random numbers besides the engine's own: of a minibatch, and of candidates
@@ -258,8 +258,7 @@ class Single:
             "ms_per_step": 1e3 * self.seconds / self.timed,
             "side_by_side": 1,
             "effective_steps": float(self.done if self.effective is None else self.effective.t_eff),
-            "nonfinite": self.imp.diagnostics.nonfinite,
-            "degenerate": self.imp.diagnostics.degenerate,
+            **counts(self.imp),
         }
         yield self.config, result | {"curves": curves}
 
