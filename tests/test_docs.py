@@ -626,6 +626,12 @@ def test_the_range_of_eager_step_times_is_the_measured_one():
         assert said.format(min(found), max(found)) in words(RESULTS)
 
 
+def test_what_a_minibatch_from_a_worker_costs_is_the_measured_time():
+    cost = {row["method"]: row["cpu_ms"] for row in measured("parcels.jsonl") if row["case"].startswith("393216 ")}
+    said = "takes {shared:.2f} ms of CPU time, by value {by value:.2f}, with labels alone by value {labels by value:.2f}"
+    assert said.format(**cost) in words(DOCS / "architecture.md")
+
+
 def near(told, measured):
     """Whether numbers in words are the measured ones, to their last digit."""
     ends = [0.51 * 10.0 ** -len(number.partition(".")[2]) for number in told]
