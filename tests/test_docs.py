@@ -628,7 +628,7 @@ def test_the_range_of_eager_step_times_is_the_measured_one():
 
 def test_what_a_minibatch_from_a_worker_costs_is_the_measured_time():
     cost = {row["method"]: row["cpu_ms"] for row in measured("parcels.jsonl") if row["case"].startswith("393216 ")}
-    said = "takes {shared:.2f} ms of CPU time, by value {by value:.2f}, with labels alone by value {labels by value:.2f}"
+    said = "{shared:.2f} ms of CPU time, by value {by value:.2f}, with labels alone by value {labels by value:.2f}"
     assert said.format(**cost) in words(DOCS / "architecture.md")
 
 
