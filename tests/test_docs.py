@@ -27,6 +27,7 @@ AUTO = DOCS / "auto.md"
 RESULTS = DOCS / "results.md"
 STEPS = DOCS.parent / "benchmarks" / "results"
 README = DOCS.parent / "README.md"
+COSTS = DOCS / "costs.md"
 CARDS = {path.stem: path for path in sorted((DOCS / "methods").glob("*.md")) if path.stem != "README"}
 SECTIONS = ["Idea", "Formula", "Use", "Cost", "When it helps", "When it hurts", "What the original", "Reference"]
 M = 60_000  # of the figures for memory
@@ -600,7 +601,7 @@ def ratios(file, case):
 
 
 @pytest.mark.parametrize("end", ["", ", by sample"])
-def test_the_step_times_of_the_readme_are_the_measured_ones(end):
+def test_the_step_times_are_the_measured_ones(end):
     """A row for 0 workers, and one for 2 or 4."""
     network, gpu = "LeNet5, 2 CPU cores, TensorDataset", "ResNet18, bf16, H200, eager, TensorDataset"
     kinds = ("the same sample by sample", "the same on the H200 sample by sample") if end else (network, gpu)
@@ -609,9 +610,27 @@ def test_the_step_times_of_the_readme_are_the_measured_ones(end):
     ):
         for workers in (0, some):
             own = ratios(f"step_{file}.jsonl", f"{case}, {workers} workers{end}")
-            cells = re.search(rf"^\| {kind}, {workers} workers \|(.*)\|$", README.read_text(), re.M)[1].split("|")
+            cells = re.search(rf"^\| {kind}, {workers} workers \|(.*)\|$", COSTS.read_text(), re.M)[1].split("|")
             told = [float(cell.split()[0]) for cell in cells]
             assert told == pytest.approx([own[m] for m in ("emais", "emais-auto", "rais", "sgd again")], abs=5.1e-4)
+
+
+def test_what_the_readme_says_of_costs_is_measured():
+    """EMAIS's rows of the step benchmark, and the sampler's shortest and longest time."""
+    section = README.read_text().partition("## What it costs")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (?:LeNet5|ResNet18).*?\| ([\d.]+) \| ([\d.]*) ?\|$", section, re.M)
+    cases = [("LeNet5 cpu", 2, "cpu"), ("ResNet18 gpu eager", 4, "cuda")]
+    wanted = [
+        tuple(ratios(f"step_{file}.jsonl", f"{case}, {workers} workers{end}")["emais"] for workers in (0, some))
+        for case, some, file in cases
+        for end in ("", ", by sample")
+    ]
+    wanted.append((ratios("step_cuda.jsonl", "ResNet18 gpu resident graph")["emais"],))
+    assert len(cells) == len(wanted)
+    for told, own in zip(cells, wanted, strict=True):
+        assert [float(x) for x in told if x] == pytest.approx(own, abs=5.1e-4)
+    times = [row["ms"] for row in measured("sampler.jsonl") if (row["way"], row["N"]) == ("emais", 128)]
+    assert f"take {min(times):.2f} to {max(times):.2f} ms from 10⁴ to 10⁸ samples" in " ".join(section.split())
 
 
 def test_the_range_of_eager_step_times_is_the_measured_one():
@@ -639,18 +658,18 @@ def near(told, measured):
 
 
 def test_the_step_times_of_a_network_alone_are_the_measured_ones():
-    """A row for each in the README, and what results.md says of them."""
+    """A row for each in costs.md, and what results.md says of them."""
     models = {"ResNet18": "resnet18", "ResNet50": "resnet50", "LeNet5": "lenet5"}
     own = {name: ratios(f"single_{model}.jsonl", f"{model} alone") for name, model in models.items()}
     for name, times in own.items():
-        cells = re.search(rf"^\| {name}, H200, alone \|(.*)\| \|$", README.read_text(), re.M)[1]
+        cells = re.search(rf"^\| {name}, H200, alone \|(.*)\| \|$", COSTS.read_text(), re.M)[1]
         assert near(cells.replace("|", " ").split(), [times[m] for m in ("emais", "emais-auto", "rais")])
-    said = words(RESULTS).partition("**Time of a step.** ")[2].partition("In an eager loop")[0]
+    said = words(RESULTS).partition("**Time of a step** ")[2].partition("In an eager loop")[0]
     in_order = [times[m] for m in ("emais", "emais-auto", "rais", "presampling") for times in own.values()]
     assert near(re.findall(r"\d\.\d{2,3}\b(?! ms)", said), in_order)
     short = [f"{own['LeNet5'][m]:.2f}" for m in ("emais", "emais-auto")]
-    assert f"0.36 ms, so little that the bookkeeping shows: {' and '.join(short)}" in words(README)
+    assert f"0.36 ms, so little that the bookkeeping shows: {' and '.join(short)}" in words(COSTS)
     others = ("sgd-uni", "confidence", "confvar", "self-paced", "presampling")
-    listed = re.search(r"alone: (sgd-uni [^.]*\.\d+.*?)\. ", words(README))[1]
+    listed = re.search(r"alone: (sgd-uni [^.]*\.\d+.*?)\. ", words(COSTS))[1]
     assert re.findall(r"([a-z-]+) [\d.]+", listed) == list(others)
     assert near(re.findall(r"[\d.]+", listed), [own["ResNet18"][m] for m in others])
