@@ -373,8 +373,36 @@ def test_numpy_integers_will_do(name):
 
 
 def test_a_data_set_instead_of_its_length(task):
-    with pytest.raises(EmaisError, match=r"num_samples must be a whole number.*: pass its length, 96"):
+    with pytest.raises(EmaisError, match=r"num_samples must be .* got a TensorDataset: pass len\(dataset\)"):
         emais.EMAIS(task[0], 16)
+
+
+@pytest.mark.parametrize("bad", [torch.tensor(0), torch.tensor(0.5), torch.tensor([1, 2]), np.array([3]), [], "x" * 99])
+def test_what_is_no_whole_number(bad):
+    with pytest.raises(EmaisError, match="num_samples must be a whole number of at least 1, got "):
+        emais.EMAIS(bad, 16)
+    if not (isinstance(bad, torch.Tensor) and bad.dim() == 0 and bad == 0):
+        with pytest.raises(EmaisError, match="seed must be a whole number from 0 to"):
+            emais.EMAIS(96, 16, seed=bad)
+
+
+@pytest.mark.parametrize("rule", [None, "none"])
+def test_lbfgs_is_refused(task, rule):
+    with pytest.raises(EmaisError, match="LBFGS cannot be used: it evaluates its closure several times"):
+        emais.EMAIS(96, 16).attach(torch.optim.LBFGS(task[1].parameters()), rule=rule)
+
+
+def test_a_loss_that_could_not_be_made_can_be_tried_again(task, monkeypatch):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16)
+    draw = imp.draw()
+    losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+    monkeypatch.setattr(imp, "reduce", lambda *_: bytearray(-1))
+    with pytest.raises(ValueError, match="negative count"):
+        imp.loss(losses, z, draw)
+    monkeypatch.undo()
+    imp.loss(losses, z, draw).backward()
+    assert imp.diagnostics.step == 1
 
 
 def test_a_spoilt_minibatch_whose_step_was_skipped_is_forgotten(task):

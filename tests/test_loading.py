@@ -190,6 +190,7 @@ def test_workers_send_what_the_collate_function_made():
         (torch.ones(3, dtype=torch.bfloat16), False),
         (torch.ones(3, requires_grad=True), False),
         (torch.ones(2, 3).t(), False),
+        (torch._neg_view(torch.ones(3)), False),
         ("text", False),
     ],
 )
@@ -238,7 +239,13 @@ def test_random_numbers_in_workers_depend_on_the_step_alone():
     resumed.load_state_dict(begun.state_dict())
     assert all(torch.equal(a, b) for a, b in zip(one[2:], first(resumed, 2, 3), strict=True))
     assert not torch.equal(one[0], first(make(seed=1), 1, 1)[0])
-    assert not torch.equal(one[0], first(make(), 1, 1, generator=torch.Generator().manual_seed(3))[0])  # the user's
+    assert torch.equal(one[0], first(make(), 1, 1, generator=None)[0])
+    for own in ({"generator": torch.Generator().manual_seed(3)}, {"worker_init_fn": seed_with_4}):  # the user's
+        assert not torch.equal(one[0], first(make(), 1, 1, **own)[0])
+
+
+def seed_with_4(worker):
+    torch.manual_seed(4)
 
 
 def test_tensors_through_a_collate_function_of_one_s_own():
@@ -354,9 +361,50 @@ def test_a_minibatch_that_cannot_be_fetched_does_not_come_again(workers):
                 seen.append(draw.step)
         except OSError:
             failed += 1
-    assert failed > 1
+    assert 1 < failed < 4
+    assert len(seen) > 8
     assert seen == sorted(set(seen))
     assert seen[-1] - len(seen) <= failed  # nothing else is left out
+
+
+@pytest.mark.filterwarnings("ignore:logits of another shape")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_of_the_engine_loses_no_draw(workers):
+    """With workers it comes up where the next minibatch is taken, because the next draw is made there."""
+    imp = emais.EMAIS(60, 8, smoothing=0.5)
+    loader, seen = imp.loader(Squares(), num_workers=workers), []
+
+    def train(width_of):
+        for _, draw in loader:
+            seen.append(draw.step)
+            z = torch.zeros(8, width_of(draw.step), requires_grad=True)
+            imp.loss((z + torch.arange(8.0)[:, None]).square().sum(1), z, draw)
+
+    with pytest.raises(EmaisError, match="cannot be reported together"):
+        train(lambda step: 5 if step == 3 else 2)
+    train(lambda step: 2)
+    assert seen == list(range(1, len(seen) + 1))
+
+
+def test_a_state_saved_with_num_steps_goes_on_without():
+    """Its pass may have come further than an epoch has steps."""
+    long, short = emais.create("sgd-uni", 30, batch_size=8, num_steps=20), emais.create("sgd-uni", 30, batch_size=8)
+    for k, _ in enumerate(consume_each(long, long.loader(Squares(30)))):
+        if k == 9:
+            short.load_state_dict(long.state_dict())
+    loader = short.loader(Squares(30))
+    assert [len(list(consume_each(short, loader))) for _ in range(2)] == [2, 4]
+
+
+def test_an_older_pass_does_not_end_a_newer_one():
+    imp = emais.create("sgd-uni", 32, batch_size=8)
+    loader = imp.loader(Squares(32))
+    old = iter(loader)
+    next(old)
+    new = iter(loader)
+    next(new)
+    del old
+    assert imp.passes.into == 1
 
 
 def test_without_num_steps_a_pass_is_an_epoch():

@@ -457,7 +457,30 @@ class InAnObject(nn.Module):
         return self.wrap(logits=self.inside(x)["logits"])
 
 
-@pytest.mark.parametrize("wrap", [dict, Output, SimpleNamespace])
+@dataclass(slots=True)
+class Slots:
+    logits: torch.Tensor
+
+
+class Reads:
+    """Gives the logits through two levels, one of which refers to itself."""
+
+    def __init__(self, logits):
+        inner = SimpleNamespace(logits=logits)
+        inner.me = inner
+        self.inner, self.size = SimpleNamespace(deep=[inner]), torch.tensor(1)
+
+    @property
+    def logits(self):
+        return self.inner.deep[0].me.logits
+
+
+class Plain:
+    def __init__(self, logits):
+        self.logits, self.me = logits, self
+
+
+@pytest.mark.parametrize("wrap", [dict, Output, Slots, SimpleNamespace, Reads, Plain])
 def test_presampling_with_a_model_that_returns_an_object(task, wrap):
     dataset, _ = task
     model = InAnObject(wrap)

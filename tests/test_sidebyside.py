@@ -157,7 +157,8 @@ def test_the_runner_does_only_what_is_missing(tmp_path):
     assert [r["seed"] for r in records] == [0, 1, 2]
     for r in records:
         assert {"data", "model", "method", "optimizer", "lr", "weight_decay", "num_steps", "seed"} <= r.keys()
-        assert {"test_error", "ms_per_step", "torch", "emais", "hardware"} <= r.keys()
+        assert {"test_error", "ms_per_step", "torch", "emais", "source", "hardware"} <= r.keys()
+        assert r["source"] == runner.source_hash()
         assert {"loss", "test_error", "tr_is", "tr_unif", "tr_opt", "n_ems", "score", "lr"} <= r["curves"].keys()
         assert 0 <= r["test_error"] <= 100
 
@@ -228,5 +229,7 @@ def test_a_minibatch_that_follows_another_run(tmp_path):
     assert Following([config], data, small, "cpu", [flat])._warmup(config, data) == 2 * len(data.x_train) // 16
     with pytest.raises(EmaisError, match="no run of emais with seed 0 and 90 steps"):
         recorded_sizes(config, [])
+    with pytest.raises(EmaisError, match="follow= needs the rule linear, whose factor is N_ems/N, got sqrt"):
+        recorded_sizes(replace(config, optimizer="adam"), [flat])
     with pytest.raises(EmaisError, match="only sgd-uni can follow"):
         parse(f"{TEXT} method=rais follow=emais")

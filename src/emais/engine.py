@@ -180,7 +180,8 @@ class Engine:
         """Steps that one pass over the loader takes from here."""
         if self.num_steps is None:
             epoch = math.ceil(self.num_samples / self.batch_size)
-            return epoch - self.passes.into
+            # a pass that was saved may have been one of num_steps, longer than an epoch
+            return -self.passes.into % epoch if self.passes.into else epoch
         return max(0, self.num_steps - self.step)
 
     @property
@@ -200,23 +201,24 @@ class Engine:
         """
         ticket, g, signal = self._look(losses, logits, draw, grads)
         loss = self.reduce(losses, draw, signal)
-        self._mailbox.post(draw.step, ticket, g, signal)  # last: a thread that it wakes would take Python's lock
+        self._post(draw, ticket, g, signal)  # last: a thread that it wakes would take Python's lock
         return loss
 
     def observe(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> None:
         """Take the per-sample gradients into the statistics and the variance report, and leave the loss alone."""
-        ticket, g, signal = self._look(losses, logits, draw, grads)
-        self._mailbox.post(draw.step, ticket, g, signal)
+        self._post(draw, *self._look(losses, logits, draw, grads))
 
     def _look(
         self, losses: Tensor, logits: Tensor, draw: Draw, grads: Tensor | None
     ) -> tuple[Ticket, Tensor, Tensor | None]:
-        """The ticket of a draw, which is used up by this, its gradients (N, D) and the method's signal."""
+        """The ticket of a draw that was not used yet, its gradients (N, D) and the method's signal."""
         ticket = self._admit(losses, draw)
         g = per_sample(losses, logits, grads)
-        signal = self.signal(losses.detach(), logits, g, draw.step)
+        return ticket, g, self.signal(losses.detach(), logits, g, draw.step)
+
+    def _post(self, draw: Draw, ticket: Ticket, g: Tensor, signal: Tensor | None) -> None:
         ticket.used = True
-        return ticket, g, signal
+        self._mailbox.post(draw.step, ticket, g, signal)
 
     def _admit(self, losses: Tensor, draw: Draw) -> Ticket:
         if not isinstance(draw, Draw):
@@ -300,6 +302,8 @@ class Engine:
         """
         if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
             raise EmaisError(f"attach takes a torch optimizer, got {type(optimizer).__name__}")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise EmaisError("LBFGS cannot be used: it evaluates its closure several times, a draw is observed once")
         if any(s.optimizer is optimizer for s in self._scalers):
             raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
         rule = check_rule(rule or self.rule or default_rule(optimizer))

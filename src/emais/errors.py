@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sized
-from numbers import Real
+from collections.abc import Iterable
+from numbers import Number, Real
 from operator import index
-from typing import SupportsIndex
 
 import torch
 from torch import Tensor
@@ -42,10 +41,11 @@ def positive_int(name: str, value: object) -> int:
     >>> positive_int("batch_size", 128)
     128
     """
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or index(value) < 1:
-        size = f": pass its length, {len(value)}" if name == "num_samples" and isinstance(value, Sized) else ""
-        raise EmaisError(f"{name} must be a whole number of at least 1, got {shortly(value)}{size}")
-    return index(value)
+    whole = as_index(value)
+    if whole is None or whole < 1:
+        hint = ": pass len(dataset)" if name == "num_samples" and hasattr(value, "__getitem__") else ""
+        raise EmaisError(f"{name} must be a whole number of at least 1, got {shortly(value)}{hint}")
+    return whole
 
 
 def whole_number(name: str, value: object, low: int, high: int) -> int:
@@ -54,19 +54,32 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
     >>> whole_number("seed", 0, 0, 2**63 - 1)
     0
     """
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or not low <= index(value) <= high:
+    whole = as_index(value)
+    if whole is None or not low <= whole <= high:
         raise EmaisError(f"{name} must be a whole number from {low} to {high}, got {shortly(value)}")
-    return index(value)
+    return whole
+
+
+def as_index(value: object) -> int | None:
+    """Whatever serves as an index, numpy's and torch's whole numbers, too, as an int; None if it does not.
+
+    >>> as_index(3), as_index(True), as_index(2.0)
+    (3, None, None)
+    """
+    try:
+        return None if isinstance(value, bool) else index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def shortly(value: object) -> str:
-    """A value as it reads in a message: one that fills lines is named by its type.
+    """A value as it reads in a message: anything but a number or a short text is named by its type.
 
     >>> shortly(-1), shortly(torch.ones(100, 100))
     ('-1', 'a Tensor')
     """
-    text = repr(value)
-    return text if len(text) <= 60 else f"a {type(value).__name__}"
+    plain = value is None or isinstance(value, (Number, str)) or (isinstance(value, Tensor) and value.dim() == 0)
+    return repr(value) if plain and len(repr(value)) <= 60 else f"a {type(value).__name__}"
 
 
 def positive_float(name: str, value: object) -> float:

@@ -131,9 +131,10 @@ class Loader:
         check_dataset(dataset, engine.num_samples)
         check_options(options)
         self._engine, self._dataset, self._score = engine, dataset, score
-        self._generator = None if "generator" in options else torch.Generator()  # not the global one
-        own = self._generator is None or options.get("worker_init_fn") is not None  # the user sees to random numbers
-        options.setdefault("generator", self._generator)
+        given = options.get("generator")
+        self._generator = torch.Generator() if given is None else None  # not the global one
+        own = given is not None or options.get("worker_init_fn") is not None  # the user sees to random numbers
+        options["generator"] = given or self._generator
         collate = options.pop("collate_fn", None) or default_collate
         self._length: int | None = None  # of the pass that is under way
         self.dataloader: DataLoader[Any] = DataLoader(
@@ -145,7 +146,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[tuple[Any, Draw]]:
         check_dataset(self._dataset, self._engine.num_samples)  # it may have grown since
-        self._engine.passes.begin()
+        number = self._engine.passes.begin()
         self._length = self._engine.steps_in_pass()
         if not self._length and self._engine.num_steps is not None:
             warnings.warn(OVER.format(self._engine.num_steps), stacklevel=2)
@@ -158,7 +159,7 @@ class Loader:
             if self._engine.diagnostics.step == seen < self._engine.step:
                 warnings.warn(UNSEEN, stacklevel=2)
         finally:
-            self._engine.passes.end()
+            self._engine.passes.end(number)
             self._length = None
 
     def _fetched(self) -> Iterator[tuple[Any, int]]:
@@ -167,8 +168,11 @@ class Loader:
         while True:
             try:
                 found = next(batches, None)
+            except EmaisError:  # the next draw is made here, too: nothing is wrong with the minibatch
+                raise
             except Exception:
-                self._engine.passes.drop()
+                if getattr(self.dataloader, "in_order", True):  # else nobody knows which it was
+                    self._engine.passes.drop()
                 raise
             if found is None:
                 return

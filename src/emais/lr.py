@@ -36,8 +36,6 @@ def default_rule(optimizer: Optimizer | None) -> str:
     if optimizer is None:
         raise EmaisError(f"without an optimizer the rule must be given: one of {', '.join(RULES)}")
     names = {c.__name__ for c in type(optimizer).__mro__}
-    if "LBFGS" in names:
-        raise EmaisError("LBFGS evaluates its closure several times, and a draw is observed once: it cannot be used")
     if names.intersection(_SQRT):
         return "sqrt"
     if names.intersection(_LINEAR):

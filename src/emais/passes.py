@@ -23,16 +23,20 @@ class Passes:
         self._resuming = False  # whether the next pass goes on with the one that was saved
         self._waiting: dict[int, Draw] = {}  # drawn and not delivered yet, by step
         self._again: list[Draw] = []  # drawn and not delivered by an earlier pass
+        self._latest = 0  # the number of the latest pass
 
-    def begin(self) -> None:
-        """Queue draws whose minibatches never arrived: a new pass begins with them."""
+    def begin(self) -> int:
+        """Queue draws whose minibatches never arrived: a new pass begins with them. Returns its number."""
+        self._latest += 1
         self.into, self._resuming = (self.into if self._resuming else 0), False
         self._again = self.ahead()
         self._waiting.clear()
+        return self._latest
 
-    def end(self) -> None:
-        """A pass is over, or was left early: the next is a whole one."""
-        self.into = 0
+    def end(self, number: int) -> None:
+        """A pass is over, or was left early: the next is a whole one. Of an older pass it says nothing."""
+        if number == self._latest:
+            self.into = 0
 
     def left_over(self) -> Draw | None:
         """The first draw that an earlier pass, or a loaded state, has not delivered."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import threading
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -27,24 +29,41 @@ def score_norms(score: Score, batch: Any) -> Tensor:
     return torch.linalg.vector_norm(grads.flatten(1), dim=1)
 
 
-def _begin_graph(output: Any) -> Any:
-    """The same output, whose floating-point tensors require gradients; containers and attributes are entered."""
+def _begin_graph(output: Any, seen: dict[int, Any] | None = None) -> Any:
+    """The same output, whose floating-point tensors require gradients.
+
+    Containers are entered, and so are dataclasses, namespaces and objects that hold tensors themselves; seen: copies
+    that were made of these, by the id of the original.
+    """
+    seen = {} if seen is None else seen
     if isinstance(output, Tensor):
         return output.detach().requires_grad_() if output.is_floating_point() else output
-    if isinstance(output, MutableMapping):
-        output = copy.copy(output)
-        for key in list(output):
-            output[key] = _begin_graph(output[key])
-        return output
+    if id(output) in seen:
+        return seen[id(output)]
     if isinstance(output, tuple) and hasattr(output, "_fields"):
-        return type(output)(*map(_begin_graph, output))
+        return type(output)(*(_begin_graph(x, seen) for x in output))
     if isinstance(output, (list, tuple)):
-        return type(output)(map(_begin_graph, output))
-    if any(isinstance(x, Tensor) for x in getattr(output, "__dict__", {}).values()):  # of a dataclass, say
-        output = copy.copy(output)
-        for name, value in vars(output).items():
-            object.__setattr__(output, name, _begin_graph(value))
-    return output
+        return type(output)(_begin_graph(x, seen) for x in output)
+    mapping, names = isinstance(output, MutableMapping), _attributes(output)
+    if not mapping and not names:
+        return output
+    new = seen[id(output)] = copy.copy(output)
+    if mapping:
+        for key in list(new):
+            new[key] = _begin_graph(new[key], seen)
+    else:
+        for name in names:
+            object.__setattr__(new, name, _begin_graph(getattr(new, name), seen))
+    return new
+
+
+def _attributes(output: Any) -> list[str]:
+    """Names of what to enter of an object that is no container."""
+    if dataclasses.is_dataclass(output) and not isinstance(output, type):
+        return [field.name for field in dataclasses.fields(output)]
+    own = getattr(output, "__dict__", {})
+    enter = isinstance(output, SimpleNamespace) or any(isinstance(x, Tensor) for x in own.values())
+    return list(own) if enter and not isinstance(output, nn.Module) else []
 
 
 @contextmanager

@@ -27,13 +27,15 @@ from ..errors import EmaisError
 from .config import Config
 from .datasets import Data
 from .results import Record, config_of
-from .sidebyside import SideBySide
+from .sidebyside import SideBySide, rule_of
 
 
 def recorded_sizes(config: Config, records: Sequence[Record], warmup: int = 0) -> Tensor:
     """Minibatch sizes (num_steps,) int64: N times the mean factor of the same run by EMAIS, and N in its warm-up."""
-    want = replace(config, method="emais", follow="").key()
-    found = next((r for r in records if config_of(r).key() == want), None)
+    leader = replace(config, method="emais", follow="")
+    if rule_of(leader) != "linear":
+        raise EmaisError(f"follow= needs the rule linear, whose factor is N_ems/N, got {rule_of(leader)}")
+    found = next((r for r in records if config_of(r).key() == leader.key()), None)
     if found is None:
         raise EmaisError(f"there is no run of emais with seed {config.seed} and {config.num_steps} steps to follow")
     ends, factors = (np.array(found["curves"][name]) for name in ("step", "lr_scale"))

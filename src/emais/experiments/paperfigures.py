@@ -148,8 +148,9 @@ MAKERS: dict[str, tuple[Callable[[Sequence[Setting]], list[Chart]], str]] = {
     "fig:is_scores": (row_by_row(is_scores), CLIPPED),
     "fig:fmnist_sgd_unif_n_ems": (
         row_by_row(following),
-        "The run that follows has EMAIS's N_ems at some 60 points, where the paper's has that of every step. A point's "
-        "is a ratio of sums, below the mean of EMAIS's own factors: its learning rate is 3 to 6 % lower than EMAIS's.",
+        "The run that follows has its sizes from some 60 points of EMAIS's run, where the paper's has them from every "
+        "step. Runs whose records have no hash of the source took N_ems of the points, a ratio of sums below the mean "
+        "of EMAIS's own factors: their learning rate is 3 to 6 % lower than EMAIS's.",
     ),
     "fig:fmnist_lr_adjust_ablation": (
         row_by_row(lr_ablation),
