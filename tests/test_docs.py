@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from torch.utils.data import TensorDataset
 import emais
 from emais.experiments.catalogue import ITEMS
 from emais.experiments.findings import clearly
+from emais.experiments.paper import ALL, BLOCKS
 from emais.experiments.recalibration import changes, recalibrated
 from emais.experiments.results import Results
 from emais.experiments.selection import better, of_item, present
@@ -538,7 +540,8 @@ CIFAR_ROWS = [("cifar10", "sgd", decay, 17500) for decay in (1e-4, 5e-4)]
 def test_what_is_said_of_the_other_methods_on_cifar10_holds():
     """Their errors in results.md, Self-paced's losses, and that Confidence is second with the lead that is said."""
     own = settings("tab:res_cinic10")
-    for method, name in (("sgd-uni", "SGD-Uni"), ("confidence", "Confidence"), ("confvar", "ConfVar")):
+    others = ("SGD-Uni", "Presampling", "Confidence", "ConfVar", "Self-paced")
+    for method, name in ((name.lower(), name) for name in others):
         pairs = [f"{own[(*row, method)].mean:.2f} ± {own[(*row, method)].sd:.2f}" for row in CIFAR_ROWS]
         assert f"{name} {' and '.join(pairs)}" in words(RESULTS)
     behind = [f"{own[(*row, 'self-paced')].mean - own[(*row, 'sgd-scan')].mean:.2f}" for row in CIFAR_ROWS]
@@ -563,6 +566,54 @@ def test_what_is_said_of_the_other_methods_on_cifar10_holds():
         assert not clearly(own[(*row, "confidence")], own[(*row, "sgd-scan")])
         ahead.append(f"{means[2][0] - means[1][0]:.2f}")
     assert f"{' and '.join(ahead)} ahead of SGD-Scan, within chance" in words(RESULTS)
+
+
+def test_what_is_said_of_presampling_on_cifar10_holds():
+    """How far it is behind, the paper's worst, and that its training loss jumps where that of others does not."""
+    own = settings("tab:res_cinic10")
+    behind = [f"{own[(*row, 'presampling')].mean - own[(*row, 'sgd-scan')].mean:.2f}" for row in CIFAR_ROWS]
+    assert f"unstable on CIFAR-10**: {' and '.join(behind)} points behind SGD-Scan" in words(RESULTS)
+    jumps, scores = {}, {}
+    for (*row, method), setting in own.items():
+        for curves in (r["curves"] for r in setting.records if tuple(row) in CIFAR_ROWS):
+            loss, fifth = curves["loss"], len(curves["loss"]) // 5
+            late = zip(loss[fifth - 1 :], loss[fifth:], strict=False)
+            jumps.setdefault(method, []).append(sum(now > 2 * before for before, now in late))
+            scores.setdefault(method, []).append(statistics.median(curves["score"][fifth:]))
+    found, lowest = jumps["presampling"], scores.pop("presampling")
+    assert (len(found), min(found), max(found)) == (6, 2, 5)
+    assert not any(sum(jumps[method]) for method in ("sgd-scan", "sgd-uni", "emais", "emais-auto"))
+    assert f"{min(lowest):.2f} to {max(lowest):.2f}, is the lowest of all" in words(RESULTS)
+    assert max(lowest) < min(map(min, scores.values()))
+    places = [ALL.index(method) for method in ("sgd-scan", "presampling")]
+    pairs = [[row[k] for k in places] for b in BLOCKS if b.label == "tab:res_cinic10" for row in b.rows.values()]
+    worst = max(other[0] - scan[0] for scan, other in pairs), max(other[1] for _, other in pairs)
+    assert "up to {:.2f} points behind at longer ones, with standard deviations up to {:.2f}".format(*worst) in words(
+        RESULTS
+    )
+
+
+def curve_rows():
+    """tables.md's rows of CIFAR-10 with N_ems and S(W) over the second half: {(steps, method): cells}."""
+    rows = re.findall(r"^\| CIFAR-10 \| 5e-4 \| (\d+) \| ([^|]+) \|(.*)\|$", (DOCS / "tables.md").read_text(), re.M)
+    split = [((int(steps), name), [c.strip() for c in cells.split("|")]) for steps, name, cells in rows]
+    return {key: cells for key, cells in split if len(cells) >= 6}  # seeds, error, N_ems twice, S(W) twice
+
+
+def test_what_is_said_of_memory_and_rules_on_cifar10_holds():
+    own = curve_rows()
+    others = ("EMAIS, τ = 2500", "EMAIS, τ = 7500", "EMAIS, τ = 17500", "EMAIS")
+    names = (*others, "EMAIS, all statistics refreshed every 250 steps")
+    scores = [own[17500, name][4] for name in names]
+    assert f"second half is {min(scores)} to {max(scores)} with τ = 2500, 7500, 17500 and Linear-τ" in words(RESULTS)
+    assert f"τ = 1250 has {own[17500, 'EMAIS, τ = 1250'][4]}" in words(RESULTS)
+    assert own[17500, "EMAIS, τ = 1250"][4] > max(scores)
+    assert f"steps it goes from {own[8750, 'EMAIS'][4]} to {own[26250, 'EMAIS'][4]}" in words(RESULTS)
+    first = settings("tab:res_cinic10")[(*CIFAR_ROWS[1], "rais")].records[0]
+    assert first["seed"] == 0
+    linear = own[17500, "RAIS, rule linear"]
+    assert linear[0] == "1"
+    assert f"with seed 0 on CIFAR-10 to {linear[1]} instead of {first['test_error']:.2f}" in words(RESULTS)
 
 
 def test_what_is_said_of_batchnorm_holds():
