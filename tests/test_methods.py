@@ -17,6 +17,7 @@ import emais
 from emais import EmaisError
 from emais import functional as F
 from emais.methods.presampling import distribution
+from emais.scoring import looking
 
 M, N, T = 96, 16, 60
 WEIGHTED = ("rais", "confidence", "confvar", "emais")
@@ -190,12 +191,13 @@ class Noisy(nn.Module):
         return self.layers(x)
 
 
-def test_scoring_leaves_the_model_alone(task):
+@pytest.mark.parametrize("own", [False, True])
+def test_scoring_leaves_the_model_alone(task, own):
     dataset, _ = task
     model = Noisy()
     model.layers[3].eval()  # a part that the user has frozen stays so
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    imp = emais.create("presampling", M, batch_size=N, presample=64)
+    imp = emais.create("presampling", M, batch_size=N, presample=64, batch_statistics=own)
     grown = []
 
     def score(batch):
@@ -212,7 +214,25 @@ def test_scoring_leaves_the_model_alone(task):
         assert torch.equal(v, before[k]), k
     assert [m.training for m in model.layers] == [True, True, True, False]
     assert model.training
+    assert model.layers[1].track_running_stats
     assert model(dataset.tensors[0]).grad_fn is not None
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_candidates_may_be_normalised_by_their_own_statistics(frozen):
+    """As in training, without its dropout; a BatchNorm that the user has put into evaluation mode stays there."""
+    model, x = Noisy(), torch.randn(16, 5) + 3
+    model.layers[1].train(not frozen)
+    with looking(batch_statistics=True):
+        found = model(x)
+    h = model.layers[0](x)
+    norm = model.layers[1]
+    middle = h if frozen else (h - h.mean(0)) / (h.var(0, unbiased=False) + norm.eps).sqrt()
+    expected = model.layers[3](norm(h) if frozen else middle)  # weight 1, bias 0
+    torch.testing.assert_close(found, expected)
+    with looking():
+        averaged = model(x)
+    assert torch.equal(averaged, found) == frozen
 
 
 def test_a_score_that_fails_leaves_the_model_alone(task):

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from .errors import EmaisError
@@ -19,9 +20,9 @@ from .gradients import logit_gradients
 from .loading import Score
 
 
-def score_norms(score: Score, batch: Any) -> Tensor:
+def score_norms(score: Score, batch: Any, batch_statistics: bool = False) -> Tensor:
     """Logit-gradient norms (n,) of a batch, from score(batch) -> (losses (n,), logits (n, ...)), made by `looking`."""
-    with looking(), torch.enable_grad():
+    with looking(batch_statistics), torch.enable_grad():
         result = score(batch)
         if not isinstance(result, tuple) or len(result) != 2:
             raise EmaisError(f"score(batch) must return (losses, logits), got {type(result).__name__}")
@@ -67,11 +68,13 @@ def _attributes(output: Any) -> list[str]:
 
 
 @contextmanager
-def looking() -> Iterator[None]:
+def looking(batch_statistics: bool = False) -> Iterator[None]:
     """Inside, every model that this thread calls is in evaluation mode and builds no graph; its output begins one.
 
     So BatchNorm's statistics stand still, dropout neither drops nor uses random numbers, no activation is kept, and
     logit gradients can still be taken from the output. On leaving, the models are as they were.
+
+    batch_statistics: BatchNorm that was training normalises by the batch, as in training; its averages stand still.
 
     >>> model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
     >>> with looking():
@@ -81,6 +84,7 @@ def looking() -> Iterator[None]:
     """
     thread, depth = threading.get_ident(), 0
     were_training: list[nn.Module] = []
+    were_tracking: list[_BatchNorm] = []
     gradients = torch.is_grad_enabled()
 
     def enter(module: nn.Module, args: Any) -> None:
@@ -90,10 +94,13 @@ def looking() -> Iterator[None]:
         depth += 1
         if depth == 1:  # the outermost: what the user calls
             gradients = torch.is_grad_enabled()
-            training = [m for m in module.modules() if m.training]
-            for m in training:
-                m.training = False
-            were_training.extend(training)
+            for m in [m for m in module.modules() if m.training]:
+                if not (batch_statistics and isinstance(m, _BatchNorm)):
+                    m.training = False
+                    were_training.append(m)
+                elif m.track_running_stats:
+                    m.track_running_stats = False
+                    were_tracking.append(m)
             torch.set_grad_enabled(False)
 
     def leave(module: nn.Module, args: Any, output: Any) -> Any:
@@ -116,3 +123,5 @@ def looking() -> Iterator[None]:
         torch.set_grad_enabled(outside)
         for module in were_training:
             module.training = True
+        for norm in were_tracking:
+            norm.track_running_stats = True

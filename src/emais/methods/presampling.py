@@ -28,7 +28,8 @@ class Presampling(Engine):
     runs in evaluation mode there, without gradients, whatever f does (see `emais.scoring`).
 
     switch: the original's: uniform minibatches while sampling would gain too little to pay. Default: always on, as
-    the EMAIS paper ran it. Further options: see `Engine`. No bytes a sample.
+    the EMAIS paper ran it. batch_statistics: BatchNorm normalises candidates by their own statistics, as it does in
+    training, and not by its averages. Further options: see `Engine`. No bytes a sample.
 
     >>> Presampling(num_samples=10_000, batch_size=128).presample
     1024
@@ -46,9 +47,11 @@ class Presampling(Engine):
         *,
         presample: int = 1024,
         switch: bool = False,
+        batch_statistics: bool = False,
         **options: Any,
     ) -> None:
         self.presample, self.switch = positive_int("presample", presample), bool(switch)
+        self.batch_statistics = bool(batch_statistics)
         if self.presample < positive_int("batch_size", batch_size):
             raise EmaisError(f"presample={presample} is below batch_size={batch_size}: the batch is drawn out of it")
         super().__init__(num_samples, batch_size, num_steps, seed, candidates=self.presample, **options)
@@ -83,7 +86,7 @@ class Presampling(Engine):
         if not self._on:
             place = torch.arange(self.batch_size)
             return place, self._stamp(candidates.step, candidates.index.numpy()[: self.batch_size], _ones(place))
-        norms = score_norms(score, batch).detach()
+        norms = score_norms(score, batch, self.batch_statistics).detach()
         if len(norms) != self.presample:
             raise EmaisError(f"score must return one loss for each of {self.presample} candidates, got {len(norms)}")
         if self._resident:
@@ -111,8 +114,9 @@ class Presampling(Engine):
         return {"on": self._on, "gain": self._tau}
 
     def fixed(self) -> dict[str, Any]:
-        """With the number of candidates and the switch."""
-        return super().fixed() | {"presample": self.presample, "switch": self.switch}
+        """With the number of candidates and how they are looked at."""
+        own = {"presample": self.presample, "switch": self.switch, "batch_statistics": self.batch_statistics}
+        return super().fixed() | own
 
     def state(self) -> dict[str, Tensor]:
         """What the switch knows."""
