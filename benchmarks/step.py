@@ -55,7 +55,7 @@ def loss_each(z: Tensor, y: Tensor) -> Tensor:
 def past_warm_up(imp: emais.Engine) -> emais.Engine:
     """Feed an engine made-up gradients until it draws from what it has learned."""
     labels = torch.randint(10, (N,), device=imp.device)
-    for _ in range(getattr(imp, "scan_steps", 0) + 1):
+    for _ in range((imp.scan_steps or 0) + 1):
         draw = imp.draw()
         z = (3 * torch.randn(N, 10, device=imp.device)).requires_grad_()
         if not imp.looks_ahead:

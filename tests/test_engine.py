@@ -238,6 +238,8 @@ def test_diagnostics_before_anything():
         ({"num_steps": 0}, "num_steps must be .* got 0"),
         ({"tau": -1.0}, "tau must be"),
         ({"kappa": 0}, "kappa must be"),
+        ({"tau": np.ones(2)}, "tau must be"),
+        ({"num_samples": torch.tensor(True)}, "num_samples must be .* got tensor"),
         ({"warmup_epochs": -1}, "warmup_epochs must be .* got -1"),
         ({"seed": -1}, "seed must be .* got -1"),
         ({"seed": 1.5}, "seed must be .* got 1.5"),
@@ -258,6 +260,10 @@ def test_unknown_settings_and_methods():
             emais.EMAIS(1000, kapa=1)
     with pytest.raises(EmaisError, match="sgd-scan takes no 'kappa'"):
         emais.create("sgd-scan", 1000, kappa=1)
+    for name in emais.METHODS:
+        for internal in ("candidates", "scan_steps"):
+            with pytest.raises(EmaisError, match=f"{name} takes no '{internal}'"):
+                emais.create(name, 1000, **{internal: 2})
     with pytest.raises(EmaisError, match=r"unknown method 'emas': .*sgd-scan.* did you mean 'emais'"):
         emais.create("emas", 100)
     with pytest.raises(EmaisError, match=r"unknown method 'EMAIS': .* did you mean 'emais'"):
@@ -291,8 +297,12 @@ def test_misuse_of_a_draw(task):
         imp.attach(model)
     with pytest.raises(EmaisError, match=r"used already.* closure several times, such as LBFGS"):
         imp.loss(losses, z, draw.to("cpu"))
-    with pytest.raises(EmaisError, match=r"losses must be \(2,\) as index"):
+    with pytest.raises(EmaisError, match=r"index and losses must both be \(n,\), .* got \(2,\) and \(16,\)"):
         imp.refresh(torch.tensor([0, 1]), losses, z)
+    with pytest.raises(EmaisError, match=r"got torch.bool: of a mask, mask.nonzero\(\).squeeze\(1\)"):
+        imp.refresh(torch.ones(16, dtype=torch.bool), losses, z)
+    with pytest.raises(EmaisError, match=r"grads must be a tensor .* got ndarray"):
+        other.loss(losses, z, other.draw(), grads=np.zeros((16, 3)))
 
 
 def test_global_generators_are_left_alone(task):

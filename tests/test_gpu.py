@@ -210,6 +210,29 @@ def test_training_on_the_gpu_with_statistics_on_the_cpu(workers, amp):
     assert report["nonfinite"] == 0
 
 
+def test_a_default_device_changes_nothing():
+    """The loader under torch.set_default_device("cuda"), which torch's own generator follows."""
+    x, y, model = task("cpu")
+    dataset, found = TensorDataset(x, y), []
+    for default in (None, "cuda"):
+        net = copy.deepcopy(model).cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        torch.set_default_device(default)
+        try:
+            imp = emais.EMAIS(M, N, num_steps=40, warmup_epochs=0.5)
+            imp.attach(optimizer)
+            for (inputs, targets), draw in imp.loader(dataset):
+                z = net(inputs.cuda())
+                losses = nn.functional.cross_entropy(z, targets.cuda(), reduction="none")
+                optimizer.zero_grad()
+                imp.loss(losses, z, draw).backward()
+                optimizer.step()
+            found.append(imp.scores.mean)
+        finally:
+            torch.set_default_device(None)
+    torch.testing.assert_close(*found)
+
+
 def test_large_logits_are_summed_up_before_they_travel():
     imp = emais.EMAIS(M, N, warmup_epochs=0)
     other = emais.EMAIS(M, N, warmup_epochs=0)

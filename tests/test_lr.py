@@ -1,5 +1,7 @@
 """The learning-rate factor: on for one step, off again, and invisible to every scheduler."""
 
+import copy
+
 import pytest
 import torch
 from conftest import losses_of
@@ -141,6 +143,43 @@ def test_a_step_that_raises_does_not_leave_the_factor_behind(task):
     forward(imp, dataset, model).backward()
     optimizer.step()
     assert optimizer.param_groups[0]["lr"] == 0.1
+    scheduler = lr_scheduler.ExponentialLR(optimizer, 0.5)
+    forward(imp, dataset, model).backward()
+    optimizer.fail = True
+    with pytest.raises(RuntimeError, match="out of luck"):
+        optimizer.step()
+    assert abs(imp.diagnostics.lr_scale - 1) > 1e-3
+    optimizer.fail = False
+    scheduler.step()  # goes on from the scaled rate
+    forward(imp, dataset, model).backward()
+    optimizer.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
+    optimizer.fail = True
+    forward(imp, dataset, model).backward()
+    with pytest.raises(RuntimeError, match="out of luck"):
+        optimizer.step()
+    assert optimizer.state_dict()["param_groups"][0]["lr"] == pytest.approx(0.05)  # saved by one who catches it
+
+
+@pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)])
+def test_a_step_without_a_minibatch_of_its_own_has_factor_one(task, lr):
+    """Such as one of another loss; of two optimizers that share a minibatch both get its factor."""
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer, other = (torch.optim.SGD([p], lr=copy.copy(lr)) for p in model.parameters())
+    seen = []
+    for one in (optimizer, other):
+        imp.attach(one)
+        one.register_step_pre_hook(lambda o, *_: seen.append(float(o.param_groups[0]["lr"])))
+    for _ in range(3):
+        forward(imp, dataset, model).backward()
+        optimizer.step()
+        model.weight.square().sum().backward()
+        optimizer.step()
+        other.step()
+    factor = imp.diagnostics.lr_scale
+    assert abs(factor - 1) > 1e-3
+    assert seen[-3:] == pytest.approx([0.1 * factor, 0.1, 0.1 * factor])
 
 
 def test_attach_once_and_detach(task):

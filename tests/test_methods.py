@@ -218,6 +218,35 @@ def test_scoring_leaves_the_model_alone(task, own):
     assert model(dataset.tensors[0]).grad_fn is not None
 
 
+@pytest.mark.parametrize("name", ["confidence", "confvar"])
+def test_a_first_minibatch_that_is_not_finite_is_no_reason_to_stop(name):
+    imp = emais.create(name, 100, batch_size=8)
+    for value in (torch.nan, torch.inf):
+        z = torch.full((8, 3), value, requires_grad=True)
+        imp.loss(nn.functional.cross_entropy(z, torch.zeros(8).long(), reduction="none"), z, imp.draw())
+    z = torch.randn(8, 3, requires_grad=True)
+    with pytest.raises(EmaisError, match="needs p\\(true class\\)"):  # the check is still to come
+        imp.loss(z.square().sum(1), z, imp.draw())
+
+
+def test_rais_forgets_a_norm_that_was_far_too_large():
+    """Beside 1e18 all others are rounded away: when it has gone, they must count again."""
+    imp = emais.create("rais", 2000, batch_size=10, warmup_epochs=1)
+
+    def see(norms, index=None):
+        z = torch.zeros(len(norms), 1, requires_grad=True)
+        losses = z[:, 0] * norms
+        return imp.refresh(index, losses, z) if index is not None else imp.loss(losses, z, imp.draw())
+
+    while imp.step < imp.scan_steps:
+        see(torch.full((10,), 1e-3))
+    for norm in (1e18, 1e-3):
+        see(torch.tensor([norm]), torch.tensor([5]))
+    assert imp.offset() == pytest.approx(1e-3)
+    drawn = torch.cat([imp.draw().index for _ in range(50)])
+    assert len(drawn.unique()) > 350  # of 2000, as 500 uniform draws have it
+
+
 @pytest.mark.parametrize("frozen", [False, True])
 def test_candidates_may_be_normalised_by_their_own_statistics(frozen):
     """As in training, without its dropout; a BatchNorm that the user has put into evaluation mode stays there."""

@@ -60,6 +60,12 @@ def test_non_finite_norms_change_nothing(cls):
         assert torch.equal(value, before[name]), name
 
 
+def test_what_is_below_0_is_no_norm():
+    scores = EMAScores(2)
+    scores.update(1, torch.tensor([0, 1]), torch.tensor([-INF, -1.0]))
+    assert not any(value.any() for value in scores.state_dict().values())
+
+
 @BOTH
 def test_first_usable_of_repeated_samples(cls):
     scores, reference = cls(3), Algorithm1(3, 4)
@@ -105,6 +111,11 @@ def test_bad_shapes_and_values():
     for index, message in [([0, 3], "from 0 to 2, got values from 0 to 3"), ([-1, 1], "got values from -1 to 1")]:
         with pytest.raises(EmaisError, match=message):
             EMAScores(3).update(1, torch.tensor(index), torch.ones(2))
+    for index in (torch.ones(3, dtype=torch.bool), torch.ones(3)):
+        scores = EMAScores(3)
+        with pytest.raises(EmaisError, match=f"whole numbers .*, got {index.dtype}"):
+            scores.update(1, index, torch.ones(3))
+        assert not scores.mean.any()
     for step in (0, -1, 1.5):
         with pytest.raises(EmaisError, match=f"step must be .* got {step}"):
             EMAScores(3).update(step, torch.tensor([0]), torch.ones(1))

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import pickle
 
 import pytest
@@ -159,6 +160,11 @@ def state_with(**changes):
     return change
 
 
+def one_draw_ahead(sample):
+    index = torch.full((1, 16), sample)
+    return state_with(passes__step=torch.ones(1).long(), passes__index=index, passes__r=torch.ones(1, 16))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -178,6 +184,17 @@ def state_with(**changes):
         (state_with(step=1.5), "step must be .* got 1.5"),
         (state_with(passes__into="x"), "passes.into must be .* got 'x'"),
         (state_with(passes__index=torch.zeros(1, 5, dtype=torch.int64)), r"passes.index must be .* got .*\(1, 5\)"),
+        (
+            state_with(passes__index=torch.zeros(1, 16, dtype=torch.int64)),
+            "passes.index and passes.r must be of one leng",
+        ),
+        (one_draw_ahead(96), "indices must be from 0 to 95, got values from 96 to 96"),
+        (state_with(version=2, more=1), "version is 2 in the state but 1"),
+        (state_with(settings__tau=torch.ones(2)), "settings.tau is tensor.* in the state but 'linear'"),
+        (state_with(state__mean=torch.full((96,), torch.nan)), "state.mean has values that are not finite"),
+        (state_with(state__mean=torch.zeros(96, requires_grad=True)), "state.mean must be a plain tensor"),
+        (state_with(state__mean=torch.zeros(96, device="meta")), "state.mean must be a plain tensor"),
+        (state_with(state__mean=torch.zeros(96).to_sparse()), "state.mean must be a plain tensor"),
     ],
 )
 def test_wrong_states_are_refused_by_name(change, message):
@@ -196,3 +213,64 @@ def test_more_steps_than_saved_for_is_fine(task):
     longer = emais.EMAIS(96, 16, num_steps=100, seed=5)
     longer.load_state_dict(imp.state_dict())
     assert len(longer.loader(dataset)) == 95
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_a_minibatch_that_is_not_finite_is_not_averaged_even_if_it_is_the_first(resident):
+    """With smoothing, and in the state that is saved after it."""
+
+    def feed(engine, scale):
+        z = torch.randn(8, 3, requires_grad=True)
+        engine.loss((z**2).sum(1) * torch.rand(8) * scale, z, engine.draw())
+
+    imp, again = (emais.EMAIS(64, 8, warmup_epochs=0, smoothing=0.5, resident=resident) for _ in range(2))
+    feed(imp, torch.nan)
+    again.load_state_dict(imp.state_dict())
+    for engine in (imp, again):
+        for _ in range(3):
+            feed(engine, 1.0)
+        assert math.isfinite(engine.diagnostics.tr_is)
+    feed(imp, torch.nan)
+    assert math.isfinite(imp.diagnostics.tr_is)
+
+
+def trained_state(method, resident, dataset, net):
+    """The state after some steps, which an engine made alike takes."""
+    options = {"batch_size": 16, "num_steps": 40, "resident": resident}
+    imp = emais.create(method, 96, **options)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    imp.attach(optimizer)
+
+    def look(index):
+        return losses_of(net, tuple(t[index] for t in dataset.tensors))
+
+    for _ in range(20):
+        draw = imp.draw(look) if imp.looks_ahead else imp.draw()
+        losses, z = look(draw.index)
+        optimizer.zero_grad()
+        imp.loss(losses, z, draw).backward()
+        optimizer.step()
+    state = imp.state_dict()
+    emais.create(method, 96, **options).load_state_dict(state)
+    return state["state"]
+
+
+@pytest.mark.parametrize("kind", ["float64", "bfloat16", "meta"])
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("method", emais.METHODS)
+def test_torchs_defaults_change_nothing(task, method, resident, kind):
+    """A default dtype or device is for tensors of the user's own."""
+    dataset, model = task
+    plain = trained_state(method, resident, dataset, copy.deepcopy(model))
+    dtype = torch.get_default_dtype()
+    try:
+        if kind == "meta":
+            torch.set_default_device("meta")
+        else:
+            torch.set_default_dtype(getattr(torch, kind))
+        found = trained_state(method, resident, dataset, model)
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_default_device(None)
+    for name in plain:
+        torch.testing.assert_close(found[name], plain[name], rtol=0, atol=0, equal_nan=True)

@@ -68,18 +68,18 @@ class CandidateScores:
             raise EmaisError(f"window must be at least 1 minibatch, got {window!r}")
         self.window, self.unseen, self.resident = float(window), unseen, resident
         shape = len(self.powers), len(self.factors)
-        self.means = torch.full((shape[1], num_samples), unseen, device=device)
+        self.means = torch.full((shape[1], num_samples), unseen, dtype=torch.float32, device=device)
         self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)
-        self.shifts = torch.zeros(shape, device=device)  # l mean(w_c), since the latest `lay_out`
+        self.shifts = torch.zeros(shape, dtype=torch.float32, device=device)  # l mean(w_c), since `lay_out`
         self.totals = torch.zeros(shape, dtype=torch.float64, device=device)  # of the weights
-        self.exponents = torch.ones(shape, device=device)  # powers, halved as often as needed at the latest `lay_out`
+        self.exponents = torch.ones_like(self.shifts)  # powers, halved as often as needed at the latest `lay_out`
         count = len(self.candidates) + 1  # the last is of |mean r g|^2
         self.moments = torch.zeros(count, dtype=torch.float64, device=device)
-        self._powers = torch.tensor(self.powers, device=device).unsqueeze(1)
+        self._powers = torch.tensor(self.powers, dtype=torch.float32, device=device).unsqueeze(1)
         self._shrinks = 1 / torch.expm1(math.log(self.bound) / self._powers.double())  # l, (A, 1)
         widest = (self._powers.double() * torch.log1p(num_samples / self._shrinks)).max()  # of log(w/w) of two samples
         self._halvings = num_levels(num_samples, 1, most, float(widest)) - 1
-        self._inverse: Any = 1 / torch.tensor(self.factors, device=device).unsqueeze(1)
+        self._inverse: Any = 1 / torch.tensor(self.factors, dtype=torch.float32, device=device).unsqueeze(1)
         if not resident:
             self._inverse = self._inverse.numpy()
             self._views = [getattr(self, name).numpy() for name in STATE]
@@ -99,7 +99,7 @@ class CandidateScores:
 
     def _advance(self, xp: Any, step: Any, last: Any, age: Any, g: Any, means: Any) -> Any:
         """Algorithm 1's recurrence for all factors, from 0 on: means (C, n) -> means."""
-        alpha = xp.exp(age * (self._inverse * (-1.0 / step)))
+        alpha = xp.exp(age / -step * self._inverse)
         means = means * (last > 0)
         return means + (1 - alpha) * (g - means)
 
@@ -155,6 +155,8 @@ class CandidateScores:
     def _second_moments(self, totals: Any, before: Any, r: Any, g: Any, grad: Any) -> Any:
         """mean(r r' |g|^2) of every candidate, with r' = mean(w')/w', and |mean r g|^2, in a row."""
         xp, n = torch if self.resident else np, len(g)
+        if not self.resident:
+            grad = grad.astype(np.float64)  # in float32 its square may be too large
         each = (r * g * g / before).sum(2) * (totals / (self.num_samples * n))
         return xp.concatenate((each.reshape(-1), ((grad @ grad) / n**2).reshape(1)))
 

@@ -53,7 +53,7 @@ class Columns:
         device: torch.device | str = "cpu",
         resident: bool = False,
     ) -> None:
-        self._tensors = {name: torch.zeros(num_samples, device=device) for name in names}
+        self._tensors = {name: torch.zeros(num_samples, dtype=torch.float32, device=device) for name in names}
         self._views = [] if resident else [t.numpy() for t in self._tensors.values()]
 
     def __getitem__(self, name: str) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Iterable
 from typing import Any, overload
 
 import torch
@@ -48,6 +49,8 @@ class Engine:
     name = "engine"
     estimator = "mean(r * losses): unbiased"  # what the training loss is, in words
     looks_ahead = False  # whether the loader takes score=, a look at candidates before the draw
+    scan_steps: int | None = 0  # steps that come from epochs without replacement; None: all
+    candidates: int | None = None  # samples to look at in each step; None: those to train on
     rule: str | None = "none"  # of `attach` when none is given; None: by the optimizer's class
 
     def __init__(
@@ -57,8 +60,6 @@ class Engine:
         num_steps: int | None = None,
         seed: int = 0,
         *,
-        scan_steps: int | None = 0,
-        candidates: int | None = None,
         device: torch.device | str = "cpu",
         resident: bool | None = None,
         max_scale: float = MAX_SCALE,
@@ -66,8 +67,7 @@ class Engine:
         unbiased: bool = False,
         **unknown: Any,
     ) -> None:
-        for option in unknown:
-            raise UnknownOption(self.name, option, self.settings())
+        self.refuse_unknown(unknown)
         self.num_samples = num_samples = positive_int("num_samples", num_samples)
         self.batch_size = batch_size = positive_int("batch_size", batch_size)
         self.num_steps = num_steps = None if num_steps is None else positive_int("num_steps", num_steps)
@@ -80,11 +80,11 @@ class Engine:
         max_scale = positive_float("max_scale", max_scale)
         self.monitor = Monitor(smoothing, unbiased, max_scale, self.device, on_host=not self._resident)
         self.diagnostics = Diagnostics(self.monitor, self._drain, self.estimator, self.report)
-        self._drawn = candidates or batch_size  # samples that the source gives a step
+        self._drawn = self.candidates or batch_size  # samples that the source gives a step
         if self._resident:
-            self._source: Source = DeviceSource(num_samples, self._drawn, seed, scan_steps, num_steps, self.device)
+            self._source: Source = DeviceSource(num_samples, self._drawn, seed, self.scan_steps, num_steps, self.device)
         else:
-            self._source = HostSource(num_samples, self._drawn, seed, scan_steps)
+            self._source = HostSource(num_samples, self._drawn, seed, self.scan_steps)
         self._mailbox = Mailbox(self._absorb, self._source.prepare)
         self._scalers: list[StepScaler | OwnStep] = []
         self.passes = Passes()
@@ -94,7 +94,13 @@ class Engine:
         """Names of all settings that the constructor takes."""
         signatures = [inspect.signature(c.__init__) for c in cls.__mro__ if issubclass(c, Engine)]
         named = [p.name for s in signatures for p in s.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        return sorted(set(named) - {"self", "scan_steps", "candidates"})
+        return sorted(set(named) - {"self"})
+
+    @classmethod
+    def refuse_unknown(cls, options: Iterable[str]) -> None:
+        """Say that a keyword is unknown, before anything large is laid out."""
+        for option in set(options).difference(known := cls.settings()):
+            raise UnknownOption(cls.name, option, known)
 
     def __repr__(self) -> str:
         sizes = f"num_samples={self.num_samples}, batch_size={self.batch_size}, num_steps={self.num_steps}"
@@ -262,8 +268,10 @@ class Engine:
             if not isinstance(x, Tensor):
                 raise EmaisError(f"{name} must be a tensor, one number a sample, got {type(x).__name__}")
         if index.dim() != 1 or losses.shape != index.shape:
-            raise EmaisError(f"losses must be {tuple(index.shape)} as index, got {tuple(losses.shape)}")
+            shapes = f"{tuple(index.shape)} and {tuple(losses.shape)}"
+            raise EmaisError(f"index and losses must both be (n,), one number a sample, got {shapes}")
         check_index(index, self.num_samples)
+        index = index.long()
         g = per_sample(losses, logits, grads)
         signal = self.signal(losses.detach(), logits, g, self._source.step)
         norms = torch.linalg.vector_norm(g.float(), dim=1)
@@ -283,6 +291,10 @@ class Engine:
 
     def _drain(self) -> None:
         self._mailbox.drain()
+
+    def _tensor(self, x: Any) -> Tensor:
+        """An array or tensor as a tensor where the statistics live, whatever torch's default device is."""
+        return torch.as_tensor(x, device=self.device)
 
     # ---- the learning rate
 
@@ -322,9 +334,10 @@ class Engine:
         self._mailbox.overlap = self._resident and self.device.type == "cuda"
         return scaler
 
-    def _factor(self) -> Any:
+    def _factor(self, since: int) -> Any:
+        """The factor of a step that has used `since` windows so far; 1 if there is no new one."""
         self._drain()
-        return self.scale(self.monitor.factor())
+        return 1.0 if self.monitor.windows == since else self.scale(self.monitor.factor())
 
     # ---- saving
 
@@ -350,7 +363,7 @@ class Engine:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state_dict`; refuses, by name, a state that was made by a different engine."""
         check_state(state, self.state_dict())
-        self._drain()
+        check_index(state["passes"]["index"], self.num_samples)
         self.passes.load_state_dict(state["passes"], self._stamp)
         self._source.restore(state["step"])
         self.monitor.load_state_dict(state["monitor"])
@@ -364,6 +377,8 @@ def per_sample(losses: Tensor, logits: Tensor, grads: Tensor | None) -> Tensor:
         raise EmaisError(f"logits must be a tensor, perhaps the .logits of an output, got {type(logits).__name__}")
     if grads is None:
         grads = raw_logit_gradients(losses, logits)
+    elif not isinstance(grads, Tensor):
+        raise EmaisError(f"grads must be a tensor (N, ...), got {type(grads).__name__}")
     elif grads.dim() == 0 or len(grads) != len(losses):
         raise EmaisError(f"grads must be (N, ...) with N = {len(losses)}, got {tuple(grads.shape)}")
     else:

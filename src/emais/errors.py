@@ -67,7 +67,8 @@ def as_index(value: object) -> int | None:
     (3, None, None)
     """
     try:
-        return None if isinstance(value, bool) else index(value)  # type: ignore[arg-type]
+        truth = isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype == torch.bool)
+        return None if truth else index(value)  # type: ignore[arg-type]
     except TypeError:
         return None
 
@@ -117,11 +118,14 @@ def number_above(name: str, value: object, low: float) -> float:
 
 
 def check_index(indices: Tensor, num_samples: int) -> None:
-    """Refuse sample indices outside 0 to M - 1, where numpy would count from the end.
+    """Refuse sample indices outside 0 to M - 1, where numpy would count from the end, and what are no whole numbers.
 
     >>> import torch
     >>> check_index(torch.tensor([0, 9]), 10)
     """
+    if indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
+        hint = ": of a mask, mask.nonzero().squeeze(1)" if indices.dtype == torch.bool else ""
+        raise EmaisError(f"indices must be whole numbers (torch.int64), got {indices.dtype}{hint}")
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < num_samples:  # sync on a device
         low, high = int(indices.min()), int(indices.max())
         raise EmaisError(f"indices must be from 0 to {num_samples - 1}, got values from {low} to {high}")

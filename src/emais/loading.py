@@ -55,7 +55,8 @@ class Draw:
 
     def to(self, device: torch.device | str) -> Draw:
         """The same draw with its tensors on another device."""
-        index, r = (x.to(device, non_blocking=True) for x in (self.index, self.r))
+        ahead = torch.device(device).type != "cpu"  # towards the CPU, a copy that is not awaited can be read too soon
+        index, r = (x.to(device, non_blocking=ahead) for x in (self.index, self.r))
         return Draw(index, r, self.step, self._ticket)
 
     def __len__(self) -> int:
@@ -88,7 +89,7 @@ class _Minibatches(Dataset[Any]):
 
     def _fetch(self, indices: list[int]) -> Any:
         if self._whole:
-            index = torch.tensor(indices)
+            index = torch.tensor(indices, device="cpu")
             return [x.index_select(0, index.to(x.device)) for x in self.dataset.tensors]
         if self._fetch_many is not None:
             return self._collate(self._fetch_many(indices))
@@ -132,7 +133,7 @@ class Loader:
         check_options(options)
         self._engine, self._dataset, self._score = engine, dataset, score
         given = options.get("generator")
-        self._generator = torch.Generator() if given is None else None  # not the global one
+        self._generator = None if given else torch.Generator(torch.get_default_device())  # not the global one
         own = given is not None or options.get("worker_init_fn") is not None  # the user sees to random numbers
         options["generator"] = given or self._generator
         collate = options.pop("collate_fn", None) or default_collate

@@ -58,13 +58,15 @@ class OwnStep:
     Call `factor()` once after the minibatches of an update have been observed, and multiply its learning rate by it.
     """
 
-    def __init__(self, factor: Callable[[], Any], monitor: Monitor, siblings: list[Any]) -> None:
+    def __init__(self, factor: Callable[[int], Any], monitor: Monitor, siblings: list[Any]) -> None:
         self.optimizer, self._factor, self._monitor, self._siblings = None, factor, monitor, siblings
+        self._used = monitor.windows
         siblings.append(self)
 
     def factor(self) -> Any:
         """The factor of this update: a float, or a 0-d tensor where the statistics live on a device."""
-        factor = self._factor()
+        factor = self._factor(self._used)
+        self._used = self._monitor.windows
         self._monitor.close()
         return factor
 
@@ -81,23 +83,28 @@ class StepScaler:
     `step(closure)` the forward pass happens inside the step: the closure is wrapped, so that the factor is that of
     the minibatch it has just computed. A tensor rate is changed in place, without waiting for the device.
 
-    `factor` gives the factor once everything observed has arrived. A factor of exactly 0, known on the host, skips
-    the step: the gradients are dropped, so neither parameters nor momentum change.
+    `factor` gives the factor once everything observed has arrived, told how many windows were used before: a step
+    that nothing was observed for has factor 1. A factor of exactly 0, known on the host, skips the step: the gradients
+    are dropped, so neither parameters nor momentum change. After a step that raised, the rate is put right by the next
+    step, or when the optimizer's state is saved.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        factor: Callable[[], Any],
+        factor: Callable[[int], Any],
         monitor: Monitor,
         siblings: list[Any],
     ) -> None:
         self.optimizer, self._factor, self._monitor, self._siblings = optimizer, factor, monitor, siblings
         siblings.append(self)
+        self._used = monitor.windows
         self._saved: list[float | Tensor] = []
+        self._scaled = 1.0  # by what, where rates are numbers
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
+            optimizer.register_state_dict_pre_hook(lambda _: self._restore()),
         ]
 
     @property
@@ -132,7 +139,8 @@ class StepScaler:
 
     def _scale(self) -> None:
         self._restore()  # in case an earlier step raised half-way
-        factor = self._factor()
+        factor = self._factor(self._used)
+        self._used = self._monitor.windows
         if not isinstance(factor, Tensor) and factor == 0:
             self.optimizer.zero_grad(set_to_none=True)
             return
@@ -141,7 +149,8 @@ class StepScaler:
             lr = group["lr"]
             if not isinstance(lr, Tensor):
                 self._saved.append(lr)
-                group["lr"] = lr * float(factor)  # sync where the statistics live on a GPU: one float
+                self._scaled = float(factor)  # sync where the statistics live on a GPU: one float
+                group["lr"] = lr * self._scaled
                 continue
             if id(lr) not in shared:
                 shared[id(lr)] = lr.clone()
@@ -152,8 +161,10 @@ class StepScaler:
         for group, lr in zip(self.optimizer.param_groups, self._saved, strict=False):
             if isinstance(lr, Tensor):
                 group["lr"].copy_(lr)
-            else:
+            elif group["lr"] == lr * self._scaled:
                 group["lr"] = lr
+            else:  # a scheduler has gone on from the scaled rate, after a step that raised
+                group["lr"] /= self._scaled
         self._saved.clear()
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

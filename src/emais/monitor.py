@@ -47,7 +47,7 @@ class Monitor:
         self._xp: Any = np if on_host else torch
         self.rule = "none"
         self.step: int | Tensor = 0
-        self.open = False
+        self.open, self.windows = False, 0  # whether one is open, and how many there have been
         # gradient norms left out, and factors replaced by 1
         self.counts = self._zeros(2, "int64")
         self._gain = self._zeros(3, "float64")  # moving averages for the rule "rais"
@@ -68,6 +68,7 @@ class Monitor:
             self.counts[0] += (~(seen.norms <= NORM_MAX)).sum()
         if self.open and self._window is not None and self._goes_on(self._window, sums):
             sums = self._window + sums
+        self.windows += not self.open
         self._window, self.open, self._factor, self.step = sums, True, None, seen.step
 
     def _goes_on(self, window: GradientSums, sums: GradientSums) -> bool:
@@ -97,12 +98,17 @@ class Monitor:
             return self._window if self._before is None else self._before
         s = self.smoothing
         mixed = self._before * s + self._window * (1 - s)
-        # a minibatch with a non-finite gradient must not poison the average: then the sums before stand
-        usable = self._usable(mixed)
-        stand = self._before * (mixed.num / self._before.num)
+        # a minibatch with a non-finite gradient must not poison the average: then the sums before stand; and if these
+        # are such a minibatch themselves, the first one, the window takes their place
+        known, usable = self._usable(self._before), self._usable(mixed)
+        stand, anew = (sums * (mixed.num / sums.num) for sums in (self._before, self._window))
         where = self._xp.where
-        moments, grad = (where(usable, getattr(mixed, x), getattr(stand, x)) for x in ("moments", "grad"))
-        return GradientSums(mixed.num, moments, grad, mixed.share)
+
+        def best(name: str) -> Any:
+            new, old, own = (getattr(sums, name) for sums in (mixed, stand, anew))
+            return where(usable, new, where(known, old, own))
+
+        return GradientSums(mixed.num, best("moments"), best("grad"), mixed.share)
 
     def _usable(self, sums: GradientSums) -> Any:
         return self._finite(sums.moments) & self._finite(sums.grad)
@@ -167,13 +173,15 @@ class Monitor:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Counts and what is averaged over steps."""
-        sums = self._smoothed() if self.smoothing and self._window is not None else GradientSums(0, [0.0] * 3, [])
+        none = GradientSums(0, [0.0] * 3, [])
+        sums = self._smoothed() if self.smoothing and self._window is not None else none
+        if sums is not none and not self._usable(sums):  # a minibatch that was not finite, and nothing before it
+            sums = none
         values = {"counts": self.counts, "num": sums.num, "moments": sums.moments, "grad": sums.grad}
         values |= {"gain": self._gain, "share": sums.share if sums.share is not None else 0.0}
-        return {
-            k: torch.as_tensor(v, dtype=torch.int64 if k == "counts" else torch.float64).cpu().clone()
-            for k, v in values.items()
-        }
+        dtypes = {k: torch.int64 if k == "counts" else torch.float64 for k in values}
+        tensors = {k: torch.as_tensor(v, dtype=dtypes[k], device=self.device) for k, v in values.items()}
+        return {k: v.cpu().clone() for k, v in tensors.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over what `state_dict` gave; the window starts empty."""

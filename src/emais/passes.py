@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,12 +70,12 @@ class Passes:
     def state_dict(self, width: int) -> dict[str, Any]:
         """How far the pass has come, and the draws ahead of it, each of `width` samples."""
         ahead = self.ahead()
-        return {
-            "into": self.into,
-            "step": torch.tensor([d.step for d in ahead], dtype=torch.int64),
-            "index": torch.stack([d.index for d in ahead]) if ahead else torch.empty(0, width, dtype=torch.int64),
-            "r": torch.stack([d.r for d in ahead]) if ahead else torch.empty(0, width),
+        arrays = {
+            "step": np.array([d.step for d in ahead], np.int64),
+            "index": np.array([d.index.numpy() for d in ahead], np.int64).reshape(-1, width),
+            "r": np.array([d.r.numpy() for d in ahead], np.float32).reshape(-1, width),
         }
+        return {"into": self.into, **{name: torch.from_numpy(array) for name, array in arrays.items()}}
 
     def load_state_dict(self, state: dict[str, Any], stamp: Callable[[int, Any, Any], Draw]) -> None:
         """Go on where `state_dict` was taken; stamp(step, index, r) makes a draw."""

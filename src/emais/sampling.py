@@ -70,20 +70,20 @@ class ExactSampler:
         per_draw = num_samples / (2 * batch_size)
         self.tiers = 1 if per_draw < _DEEP else 2
         self.width = max(_MIN_WIDTH, round(per_draw ** (1 / (self.tiers + 1))))
-        self._table = torch.zeros(-(-num_samples // self.width), self.width, device=device)
+        self._table = torch.zeros(-(-num_samples // self.width), self.width, dtype=torch.float32, device=device)
         self._on_host = self._table.is_cpu if resident is None else not resident
         levels = num_levels(num_samples, batch_size, self.kappa)
         self._exponents = [1.0] if kappa is None else [2.0**-k for k in range(levels)] + [_FLAT]
         self._kept = 1 if self._on_host else len(self._exponents)
         self._starts = np.arange(batch_size) * self.width
         if not self._on_host:
-            self._e = torch.tensor(self._exponents, device=device)
+            self._e = torch.tensor(self._exponents, dtype=torch.float32, device=device)
             # the last level is uniform and always taken: its bound is infinite
             self._bound = torch.full_like(self._e, self.kappa / batch_size * BOUND_SLACK, dtype=torch.float64)
             self._bound[-1] = math.inf
         self._sums: list[Tensor] = []
         self._tops: list[Tensor] = []
-        self.fill(torch.ones(1, device=device))
+        self.fill(torch.ones(1, dtype=torch.float32, device=device))
 
     @property
     def weights(self) -> Tensor:
@@ -202,7 +202,8 @@ class ExactSampler:
         if offset is None:
             index, value = node * self.width + col, block.reshape(-1).take(self._starts + col)
         else:
-            spread = np.minimum((place - total) / (offset or 1.0), self.num_samples - 1).astype(np.int64)
+            beyond = np.maximum(place - total, 0.0) / (offset or 1.0)
+            spread = np.minimum(beyond, self.num_samples - 1).astype(np.int64)
             index = np.where(place < total, node * self.width + col, spread)
             value = table.reshape(-1).take(index) + offset
         return index, (mass / self.num_samples / value.astype(np.float64)).astype(np.float32)

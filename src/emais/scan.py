@@ -40,9 +40,9 @@ class Scan:
     def _order(self, epoch: int) -> Tensor:
         if epoch not in self._orders:
             self._orders = {e: o for e, o in self._orders.items() if e >= epoch - 1}
-            generator = torch.Generator().manual_seed(mix(self.seed, epoch, 0) >> 1)
+            generator = torch.Generator("cpu").manual_seed(mix(self.seed, epoch, 0) >> 1)
             dtype = torch.int32 if self.num_samples < 2**31 else torch.int64
-            self._orders[epoch] = torch.randperm(self.num_samples, generator=generator, dtype=dtype)
+            self._orders[epoch] = torch.randperm(self.num_samples, generator=generator, dtype=dtype, device="cpu")
         return self._orders[epoch]
 
     def forget(self) -> None:

@@ -98,7 +98,7 @@ class EffectiveSchedule:
     def _write(self, rates: list[Any]) -> None:
         for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
             if isinstance(group["lr"], Tensor):
-                group["lr"].copy_(torch.as_tensor(lr))
+                group["lr"].copy_(torch.as_tensor(lr, device=group["lr"].device))
             else:
                 group["lr"] = float(lr)
 

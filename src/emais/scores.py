@@ -49,8 +49,8 @@ class EMAScores:
             raise EmaisError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
         self.start, self.unseen = start, unseen
         device = usable_device(device)
-        self.mean = torch.zeros(num_samples, device=device)
-        self.var = torch.zeros(num_samples, device=device)
+        self.mean = torch.zeros(num_samples, dtype=torch.float32, device=device)
+        self.var = torch.zeros(num_samples, dtype=torch.float32, device=device)
         self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)
         self._latest = 0
         if self.mean.is_cpu:
@@ -62,7 +62,7 @@ class EMAScores:
 
         step from 1 (an int, or a 0-d tensor that stays on its device); index (N,) int64; grad_norms (N,).
         A sample that occurs twice takes its first usable norm, as the sequential algorithm does. A norm that is NaN,
-        infinite or above 2^62 changes nothing.
+        infinite, above 2^62 or below 0 changes nothing.
 
         Paper: alg:ema_is (UpdateStats)
         """
@@ -75,6 +75,7 @@ class EMAScores:
             return self._update_device(step, index, norms)
         step = positive_int("step", step)
         check_index(index, self.num_samples)
+        norms = torch.where(norms >= 0, norms, torch.nan)  # below 0 is no norm
         if not self.mean.is_cpu:
             return self._update_device(step, index, norms)
         self.update_host(step, index.numpy(), norms.numpy())
@@ -82,7 +83,7 @@ class EMAScores:
 
     def _advance(self, xp: Any, step: Any, age: Any, g: Any, mean: Any, var: Any) -> tuple[Any, Any]:
         """The two recurrences, in numpy or torch."""
-        alpha = xp.exp(age * (-1.0 / (step if isinstance(self.tau, str) else self.tau)))
+        alpha = xp.exp(age / -(step if isinstance(self.tau, str) else self.tau))
         if self.start == "first":
             alpha = xp.where(age == step, 0.0, alpha)  # last_step was 0
         delta = g - mean

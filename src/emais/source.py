@@ -94,7 +94,7 @@ class DeviceSource:
         self._order = Scan(num_samples, batch_size, seed).table(steps).to(device) if steps else None
         self._uniforms = Uniforms(seed, 3, batch_size, device)
         self._index = torch.empty(batch_size, dtype=torch.int64, device=device)
-        self._r = torch.ones(batch_size, device=device)
+        self._r = torch.ones(batch_size, dtype=torch.float32, device=device)
 
     def prepare(self) -> None:
         """Make the draw of the next step."""

@@ -117,7 +117,7 @@ class EMAISAuto(Weighted):
     def state(self) -> dict[str, Tensor]:
         """Statistics, comparison, and who draws."""
         own = {"active": self._active.cpu().clone(), "switches": self._switches.cpu().clone()}
-        return self._scores.state_dict() | own | {"due": torch.tensor(self._due)}
+        return self._scores.state_dict() | own | {"due": torch.tensor(self._due, device="cpu")}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from ..columns import Columns
@@ -40,20 +40,21 @@ class _OwnHistory(Weighted):
         """1 - p(true class): what softmax - onehot holds, with a minus, at the class."""
         doubt = grads.float().amin(1).neg_()
         if not self._checked:
-            self._check(losses, logits, grads)
-            self._checked = True
+            self._checked = self._check(losses, logits, grads)
         return doubt
 
-    def _check(self, losses: Tensor, logits: Tensor, grads: Tensor) -> None:
-        """On the first minibatch. Softmax - onehot sums to 0, and exp(-loss) is p(true class), too."""
+    def _check(self, losses: Tensor, logits: Tensor, grads: Tensor) -> bool:
+        """On the first minibatch with a finite gradient. Softmax - onehot sums to 0, and exp(-loss) is p(true), too."""
         g = grads.float()
-        off = (losses.float().neg().exp() - (1 + g.amin(1))).abs().max() + g.sum(1).abs().max()
-        if logits.dim() != 2 or logits.shape[1] < 2 or not off <= _TOLERANCE:  # sync, once
+        off = (losses.float().neg().exp() - (1 + g.amin(1))).abs() + g.sum(1).abs()
+        off = off[off.isfinite()]  # sync, once
+        if logits.dim() != 2 or logits.shape[1] < 2 or (off > _TOLERANCE).any():
             raise EmaisError(
                 f"{self.name} needs p(true class): cross-entropy losses (no label smoothing, no class weights) of "
                 f"logits (N, classes) with one label a sample. Multi-label and regression targets have no such "
                 f"probability; use emais or rais for them (logits here: {tuple(logits.shape)})"
             )
+        return len(off) > 0
 
     def reduce(self, losses: Tensor, draw: Draw, signal: Tensor | None) -> Tensor:
         """The plain mean, as the paper does."""
@@ -99,7 +100,7 @@ class Confidence(_OwnHistory):
     def all_weights(self) -> Tensor:
         """The same, of all samples."""
         count, mean = self._history.all()
-        return torch.as_tensor(_weight(count, mean, self.unseen))
+        return self._tensor(_weight(count, mean, self.unseen))
 
 
 def _weight(count: Any, mean: Any, unseen: float) -> Any:
@@ -148,12 +149,15 @@ class ConfVar(_OwnHistory):
 
     def _spread(self, count: Any, m2: Any) -> Any:
         var = m2 / count.clip(1)
-        return var if self.form == "var" else (var + var * var / (count - 1).clip(1)) ** 0.5
+        if self.form == "var":
+            return var
+        with np.errstate(over="ignore"):  # the sampler bounds what becomes infinite
+            return (var + var * var / (count - 1).clip(1)) ** 0.5
 
     def all_weights(self) -> Tensor:
         """The same, of all samples."""
         count, _, m2 = self._history.all()
-        return torch.as_tensor(self._spread(count, m2))
+        return self._tensor(self._spread(count, m2))
 
     def fixed(self) -> dict[str, Any]:
         """With the form."""

@@ -45,8 +45,9 @@ class EMAIS(Weighted):
         start: str = "zero",
         **options: Any,
     ) -> None:
-        if tau == "auto":
+        if isinstance(tau, str) and tau == "auto":
             raise EmaisError('tau="auto" is a method of its own: emais.create("emais-auto", ...)')
+        self.refuse_unknown(options)
         # made first: they refuse bad settings before anything large is laid out
         self._scores = EMAScores(num_samples, tau, start=start, unseen=UNSEEN, device=options.get("device", "cpu"))
         self.kappa = positive_float("kappa", kappa)

@@ -54,7 +54,8 @@ class Presampling(Engine):
         self.batch_statistics = bool(batch_statistics)
         if self.presample < positive_int("batch_size", batch_size):
             raise EmaisError(f"presample={presample} is below batch_size={batch_size}: the batch is drawn out of it")
-        super().__init__(num_samples, batch_size, num_steps, seed, candidates=self.presample, **options)
+        self.candidates = self.presample
+        super().__init__(num_samples, batch_size, num_steps, seed, **options)
         if self.switch and self._resident:
             raise EmaisError("switch=True decides on the CPU in every step: make the engine without device=")
         self._uniforms = Uniforms(mix(self.seed, 1) >> 1, 1, self.batch_size, self.device)
@@ -84,7 +85,7 @@ class Presampling(Engine):
     def _choose(self, candidates: Draw, score: Score, batch: Any) -> tuple[Tensor, Draw]:
         self._drain()  # the switch must know what happened so far
         if not self._on:
-            place = torch.arange(self.batch_size)
+            place = torch.arange(self.batch_size, device="cpu")
             return place, self._stamp(candidates.step, candidates.index.numpy()[: self.batch_size], _ones(place))
         norms = score_norms(score, batch, self.batch_statistics).detach()
         if len(norms) != self.presample:
@@ -120,7 +121,8 @@ class Presampling(Engine):
 
     def state(self) -> dict[str, Tensor]:
         """What the switch knows."""
-        return {"tau": torch.tensor(self._tau, dtype=torch.float64), "on": torch.tensor(self._on)}
+        tau = torch.tensor(self._tau, dtype=torch.float64, device="cpu")
+        return {"tau": tau, "on": torch.tensor(self._on, device="cpu")}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""

@@ -19,6 +19,7 @@ from .weighted import Weighted
 COLUMNS = ("last", "before", "ema5", "ema9")
 NUM_FEATURES = 1 + len(COLUMNS)  # and the mean of all latest norms, the same for all samples
 BUFFER = 50_000
+_LOST = 1e6  # a change of the sum of all norms by so many times itself takes digits from it
 
 
 class RAIS(Weighted):
@@ -60,9 +61,8 @@ class RAIS(Weighted):
         self._table = Columns(num_samples, COLUMNS, device, self._resident)
         self._table["last"].fill_(-1.0)  # not seen yet
         self._total = torch.zeros((), dtype=torch.float64, device=device)  # of all latest norms
-        self._observed = torch.zeros(
-            self.buffer, NUM_FEATURES + 2, device=device
-        )  # features, norm, r (0: no observation)
+        # features, norm, r (0: no observation)
+        self._observed = torch.zeros(self.buffer, NUM_FEATURES + 2, dtype=torch.float32, device=device)
         self._lanes = torch.arange(batch_size, device=device)
         # rows: c, d, and theta = c + k d. Until the first fit all samples are equal
         self._fit = torch.zeros(3, NUM_FEATURES, dtype=torch.float64, device=device)
@@ -85,14 +85,20 @@ class RAIS(Weighted):
         if seen.r is not None:
             self._record(seen)
         change = self._table.update(seen.index, seen.norms, rule)
-        gained = torch.as_tensor(change.new[0]).double() - torch.as_tensor(change.old[0]).clamp(min=0)
-        self._total += torch.dot(gained, torch.as_tensor(change.once).double())
+        new, old, once = map(self._tensor, (change.new[0], change.old[0], change.once))
+        gained = new.double() - old.clamp(min=0)
+        self._total += torch.dot(gained, once.double())
+        if not self._resident and len(gained) and float(gained.abs().max()) > _LOST * float(self._total):
+            self._add_up()  # a norm so large that the others were rounded away beside it has gone
         return change.index, self._own_part(change.new)
+
+    def _add_up(self) -> None:
+        self._total.copy_(self._table["last"].clamp(min=0).sum(dtype=torch.float64))
 
     def _record(self, seen: Observation) -> None:
         """Keep features before the observation, norm and r; r = 0 where one of them is missing."""
-        own = [torch.as_tensor(x) for x in self._table.rows(seen.index)]
-        norms, r = torch.as_tensor(seen.norms), torch.as_tensor(seen.r)
+        own = [self._tensor(x) for x in self._table.rows(seen.index)]
+        norms, r = self._tensor(seen.norms), self._tensor(seen.r)
         valid = (norms <= NORM_MAX) & (own[0] >= 0)
         row = [self._mean().float().expand_as(r), *own, torch.where(valid, norms, 0.0), r * valid]
         place = ((seen.step - 1) * self.batch_size + self._lanes).remainder_(self.buffer)
@@ -104,9 +110,9 @@ class RAIS(Weighted):
 
     def refit(self) -> None:
         """Fit c and d to the buffer, and weigh all samples anew: O(M). A fit that fails leaves all as it was."""
-        self._total.copy_(self._table["last"].clamp(min=0).sum(dtype=torch.float64))  # and no rounding adds up
+        self._add_up()  # and no rounding adds up
         features, norms, r = self._observed.split((NUM_FEATURES, 1, 1), 1)
-        means = [torch.as_tensor(x).clamp(min=0).mean(dtype=torch.float64) for x in self._table.all()]
+        means = [self._tensor(x).clamp(min=0).mean(dtype=torch.float64) for x in self._table.all()]
         mean = torch.stack((self._mean(), *means))
         c, d = fit_uncertainty(features, norms.squeeze(1), r.squeeze(1), mean)
         new = torch.stack((c, d, minimax_coefficients(c, d, mean)))
@@ -127,7 +133,8 @@ class RAIS(Weighted):
 
     def offset(self) -> Any:
         """The part of v that all samples share."""
-        return self._theta[0] * (self._mean() if self._resident else float(self._mean()))
+        mean = self._mean().clamp(min=0)
+        return self._theta[0] * (mean if self._resident else float(mean))
 
     def _own_part(self, columns: tuple[Any, ...]) -> Any:
         """The rest of v."""
@@ -137,7 +144,7 @@ class RAIS(Weighted):
 
     def all_weights(self) -> Tensor:
         """v of all samples, without the part that they share."""
-        return torch.as_tensor(self._own_part(self._table.all()))
+        return self._tensor(self._own_part(self._table.all()))
 
     # ---- reporting and saving
 
@@ -158,7 +165,7 @@ class RAIS(Weighted):
     def state(self) -> dict[str, Tensor]:
         """Features, buffer and fit."""
         ours = {"total": self._total, "observed": self._observed, "fit": self._fit, "fits": self._fits}
-        due = {"due": torch.tensor(self._due)}
+        due = {"due": torch.tensor(self._due, device="cpu")}
         return self._table.state_dict() | due | {k: v.cpu().clone() for k, v in ours.items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:

@@ -30,6 +30,7 @@ class SelfPaced(Engine):
 
     name = "self-paced"
     estimator = "mean(losses) of the samples kept: biased towards easy ones"
+    scan_steps = None
 
     def __init__(
         self,
@@ -44,9 +45,10 @@ class SelfPaced(Engine):
     ) -> None:
         if isinstance(percentile, bool) or not isinstance(percentile, float) or not 0 < percentile < 1:
             raise EmaisError(f"percentile must be a share above 0 and below 1, got {percentile!r}")
-        super().__init__(num_samples, batch_size, num_steps, seed, scan_steps=None, **options)
+        super().__init__(num_samples, batch_size, num_steps, seed, **options)
         self.percentile, self.growth = percentile, positive_float("growth", growth)
-        self._start = torch.full((), torch.nan, device=self.device)  # 1/K of the first epoch; NaN: not known yet
+        # 1/K of the first epoch; NaN: not known yet
+        self._start = torch.full((), torch.nan, dtype=torch.float32, device=self.device)
         self._known = False
         # kept of the latest optimizer step, kept so far, steps skipped so far
         self._counts = torch.zeros(3, dtype=torch.float64, device=self.device)
@@ -79,7 +81,7 @@ class SelfPaced(Engine):
         """Count."""
         if seen.r is None:  # not trained on
             return
-        kept = torch.as_tensor(seen.signal).sum().double()
+        kept = self._tensor(seen.signal).sum().double()
         latest = kept + self._counts[0] if self._counting else kept
         self._counting = bool(self._scalers)
         self._counts.copy_(torch.stack((latest, self._counts[1] + kept, self._counts[2])))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..engine import Engine
 
 
@@ -15,16 +13,7 @@ class SGDScan(Engine):
     """
 
     name = "sgd-scan"
-
-    def __init__(
-        self,
-        num_samples: int,
-        batch_size: int = 128,
-        num_steps: int | None = None,
-        seed: int = 0,
-        **options: Any,
-    ) -> None:
-        super().__init__(num_samples, batch_size, num_steps, seed, scan_steps=None, **options)
+    scan_steps = None
 
 
 class SGDUni(Engine):
@@ -35,13 +24,3 @@ class SGDUni(Engine):
     """
 
     name = "sgd-uni"
-
-    def __init__(
-        self,
-        num_samples: int,
-        batch_size: int = 128,
-        num_steps: int | None = None,
-        seed: int = 0,
-        **options: Any,
-    ) -> None:
-        super().__init__(num_samples, batch_size, num_steps, seed, scan_steps=0, **options)

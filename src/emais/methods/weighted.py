@@ -20,6 +20,7 @@ class Weighted(Engine):
     """
 
     kappa: float | None = None  # most copies of a sample to expect in a minibatch; None: no bound
+    scan_steps: int  # of the warm-up
     period: int | None = None  # steps between two calls of `revise`; None: it is never called
 
     def __init__(
@@ -32,18 +33,19 @@ class Weighted(Engine):
         warmup_epochs: float = 2,
         **options: Any,
     ) -> None:
+        self.refuse_unknown(options)
         warmup_epochs = number_from_0("warmup_epochs", warmup_epochs)
         # made first: it refuses bad settings before anything large is laid out
         device, resident = usable_device(options.get("device", "cpu")), options.get("resident")
         self._sampler = ExactSampler(num_samples, batch_size, self.kappa, device=device, resident=resident)
-        scan_steps = math.ceil(warmup_epochs * num_samples / batch_size)
-        super().__init__(num_samples, batch_size, num_steps, seed, scan_steps=scan_steps, **options)
+        self.scan_steps = math.ceil(warmup_epochs * num_samples / batch_size)
+        super().__init__(num_samples, batch_size, num_steps, seed, **options)
         self._source.sampler = self._sampler
         if type(self).offset is not Weighted.offset:
             if self.kappa is not None:
                 raise EmaisError(f"{type(self).__name__} has an offset and a kappa: flattening is defined for w alone")
             self._source.offset = self.offset
-        self.scan_steps, self.warmup_epochs = scan_steps, warmup_epochs
+        self.warmup_epochs = warmup_epochs
         self._due = 0  # the step after which `revise` comes next
         self._done = 0  # steps that a resident engine has made, counted without asking the device
 
