@@ -13,6 +13,7 @@ import emais
 from emais.cli import main
 from emais.experiments import demo
 from emais.experiments.config import Config
+from emais.experiments.logit_study import SNAPSHOTS, write_study
 
 
 def stop(*_: object) -> None:
@@ -104,6 +105,8 @@ def test_train_reproduce_and_report(tmp_path, monkeypatch, capsys):
     assert "tab:res_fmnist" in capsys.readouterr().out
     assert main(["reproduce", "tab:res_fmnist"]) == 2
     assert "there is no folder results here" in capsys.readouterr().err
+    assert main(["reproduce", "tab:res_fmnst"]) == 2
+    assert "did you mean 'tab:res_fmnist'" in capsys.readouterr().err
     assert main(["reproduce", "tab:res_fmist", "--results", "new"]) == 2
     assert "did you mean 'tab:res_fmnist'" in capsys.readouterr().err
     assert main(["report"]) == 2
@@ -119,6 +122,8 @@ def test_train_reproduce_and_report(tmp_path, monkeypatch, capsys):
         ("method=emais unbiased=abc", "unbiased must be True or False, got 'abc'"),
         ("method=emais kappa=1,abc", "kappa must be .* got 'abc'"),
         ("method=emais --device tpu", "device must be cpu or cuda, got 'tpu'"),
+        ("method=emais --device cpu:x", "device 'cpu:x' cannot be used here"),
+        ("method=emais seed=99999999999999999999999", "seed must be a whole number"),
         ("method=emais --results .", "is a folder: give a file"),
     ],
 )
@@ -163,6 +168,61 @@ def test_a_missing_data_set_keeps_nobody_from_the_others(tmp_path, monkeypatch, 
     assert asked[1][1] < asked[0][1]
 
 
+TIMES = ("tab:per_iter_time", "tab:res_time_fmnist", "tab:res_time_cinic10", "tab:res_time_nih")
+
+
+def test_tables_of_times(tmp_path, monkeypatch, capsys):
+    """From the benchmarks beside the results, wherever the command is given."""
+    results = Path(__file__).parent.parent / "results"
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "--list"]) == 0
+    listed = capsys.readouterr().out
+    for label in TIMES:
+        assert f"\n{label} " in listed
+        assert main(["reproduce", label, "--results", str(results)]) == 0
+        assert "\n| paper, " in capsys.readouterr().out
+        assert main(["reproduce", label]) == 2
+        message = capsys.readouterr().err
+        assert f"nothing was measured for {label} yet" in message
+        assert "python benchmarks/step.py" in message
+        assert "python benchmarks/single.py --model" in message
+
+
+def test_options_that_do_not_apply_are_named(capsys):
+    results = str(Path(__file__).parent.parent / "results")
+    for option in (["--seeds", "2"], ["--budget", "3"]):
+        assert main(["reproduce", "tab:per_iter_time", "--results", results, *option]) == 0
+        assert "--seeds and --budget do not apply" in capsys.readouterr().out
+    assert main(["reproduce", "tab:per_iter_time", "--results", results]) == 0
+    assert "do not apply" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("there", [None, "", "{}\n", '{"step": 5000, "norms": {}, "minibatches": []}\n{"step": 25'])
+def test_a_study_that_is_not_whole_is_made_again(there, tmp_path, monkeypatch, capsys):
+    made = []
+    monkeypatch.setattr("emais.experiments.reproduce.write_study", lambda *args: made.append(args[0]))
+    path = tmp_path / "full_logit.jsonl"
+    if there is not None:
+        path.write_text(there)
+    argv = ["reproduce", "fig:full_logit_grad", "--results", str(tmp_path)]
+    assert main(argv) == 0
+    assert made == [path]
+    path.write_text("".join(f'{{"step": {step}, "norms": {{}}, "minibatches": []}}\n' for step in SNAPSHOTS))
+    assert main([*argv, "--seeds", "2"]) == 0
+    assert made == [path]
+    assert "do not apply" in capsys.readouterr().out
+
+
+def test_a_study_checks_the_device_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("emais.experiments.logit_study.load", lambda *args: pytest.fail("data were loaded"))
+    argv = ["reproduce", "fig:full_logit_grad", "--results", str(tmp_path), "--device"]
+    assert main([*argv, "cpu:x"]) == 2
+    assert "device 'cpu:x' cannot be used here" in capsys.readouterr().err
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(emais.EmaisError, match="cannot be written"):
+        write_study(tmp_path / "taken" / "study.jsonl", SNAPSHOTS, 0, "cpu", None)
+
+
 def test_labels_of_both_kinds_are_known(tmp_path, capsys):
     assert main(["reproduce", "fig:full_logit_gradd", "--results", str(tmp_path)]) == 2
     assert "did you mean 'fig:full_logit_grad" in capsys.readouterr().err
@@ -184,7 +244,21 @@ def test_a_folder_for_a_file_and_a_file_for_a_folder(tmp_path, capsys):
         assert f"{file} is a file: give the folder, e.g. --results {tmp_path}" in capsys.readouterr().err
 
 
-def test_report_of_the_committed_results(tmp_path, capsys):
+def test_report_of_the_committed_results(tmp_path, monkeypatch):
+    """From anywhere, with the step times that lie beside them."""
     root = Path(__file__).parent.parent
+    monkeypatch.chdir(tmp_path)
     assert main(["report", "--results", str(root / "results"), "--out", str(tmp_path / "report.html")]) == 0
-    assert "tab:res_fmnist" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    for label in ("tab:res_fmnist", *TIMES):
+        assert f"<code>{label}</code>" in page
+
+
+def test_a_report_passes_over_lines_that_are_no_runs(tmp_path):
+    root = Path(__file__).parent.parent
+    line = (root / "results" / "fmnist.jsonl").read_bytes().splitlines()[0]
+    run = b'{"data": "fmnist", "model": "lenet5", "method": "emais", "optimizer": "sgd", "num_steps": 9, "seed": 0}'
+    unknown = line.replace(b'"method": "', b'"method": "of_tomorrow_')
+    (tmp_path / "fmnist.jsonl").write_bytes(b"\n".join([b"{}", b"123", b"\xff", run, unknown, line, b""]))
+    (tmp_path / "full_logit.jsonl").write_bytes(b"{}\n")
+    assert main(["report", "--results", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 0

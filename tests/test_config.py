@@ -8,7 +8,7 @@ import pytest
 from emais import EmaisError
 from emais.experiments.catalogue import ITEMS
 from emais.experiments.config import Config, parse
-from emais.experiments.results import Results, config_of
+from emais.experiments.results import Results, key_of
 
 SHORT = "data=digits model=perceptron method=emais"
 
@@ -45,9 +45,14 @@ def test_settings_of_a_method_are_options():
         (f"{SHORT} lr=-1", "lr must be .* got -1"),
         (f"{SHORT} momentum=1.0", "momentum must be a number of at least 0 and below 1, got 1.0"),
         (f"{SHORT} weight_decay=-1", "weight_decay must be a number of at least 0, got -1"),
-        (f"{SHORT} refresh_every=-3", "refresh_every must be a number of at least 0, got -3"),
-        (f"{SHORT} refresh_every=7.5", "refresh_every must be a whole number, got 7.5"),
-        (f"{SHORT} seed=true", "seed must be a number of at least 0, got True"),
+        (f"{SHORT} refresh_every=-3", "refresh_every must be a whole number from 0 to .* got -3"),
+        (f"{SHORT} refresh_every=7.5", "refresh_every must be a whole number from 0 to .* got 7.5"),
+        (f"{SHORT} seed=true", "seed must be a whole number from 0 to .* got True"),
+        (f"{SHORT} seed=1.0", "seed must be a whole number from 0 to .* got 1.0"),
+        (
+            f"{SHORT} seed=99999999999999999999999",
+            "seed must be a whole number from 0 to .* got 99999999999999999999999",
+        ),
         (f"{SHORT} seed=4-2", "seed=4-2 names no seed"),
         (f"{SHORT} lr=0.1 lr=0.2", "lr is given twice.*lr=a,b"),
         (f"{SHORT} resident=1", "unknown setting of emais 'resident'"),
@@ -119,7 +124,7 @@ def test_records_come_back_and_are_not_run_again(tmp_path):
     assert not results.append(record(1))
     assert results.append(record(1, options={"tau": 5.0}))
     assert [c.seed for c in results.missing(runs)] == [0, 2]
-    assert config_of(results.read()[0]) == runs[1]
+    assert key_of(results.read()[0]) == runs[1].key()
 
 
 def test_a_torn_last_line_costs_only_that_run(tmp_path):
@@ -132,6 +137,28 @@ def test_a_torn_last_line_costs_only_that_run(tmp_path):
     assert results.append(record(2))
     assert [r["seed"] for r in results.read()] == [0, 2]
     assert all(json.loads(line) for line in results.path.read_text().splitlines())
+
+
+def test_lines_that_are_no_runs_are_passed_over(tmp_path):
+    results = Results(tmp_path / "runs.jsonl")
+    results.append(record(0))
+    odd = [b"{}", b"123", b"[1]", b'"text"', b"null", b"", b"\xff\xfe", b'{"seed": "\xe4"}', b"{torn"]
+    wrong = [record(1) | {"options": 3}, record(1) | {"lr": [1]}, record(1) | {"seed": "one"}]
+    with results.path.open("ab") as file:
+        file.write(b"\n".join([*odd, *(json.dumps(r).encode() for r in wrong)]) + b"\n")
+    assert results.append(record(1))
+    assert not results.append(record(1))
+    assert [r["seed"] for r in results.read()] == [0, 1]
+    assert [c.seed for c in results.missing(parse(f"{SHORT} seed=0-2"))] == [2]
+
+
+def test_runs_of_another_version_stand_in_nobodys_way(tmp_path):
+    results = Results(tmp_path / "runs.jsonl")
+    for changes in ({"method": "of_tomorrow"}, {"options": {"of_tomorrow": 1}}, {"data": "of_tomorrow"}):
+        assert results.append(record(0) | changes)
+    assert len(results.missing(parse(SHORT))) == 1
+    assert results.append(record(0))
+    assert len(results.read()) == 4
 
 
 def write_many(path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import trees
 
 from emais import EmaisError
 from emais.experiments.datasets import cache, images, load
-from emais.experiments.datasets.places import cache_folders
+from emais.experiments.datasets.places import cache_folders, places
 
 
 @pytest.fixture(autouse=True)
@@ -70,10 +71,34 @@ def test_every_setting_has_its_own_file(home: Path, decoded: list[str], monkeypa
 
 
 def test_another_tree_is_not_mistaken_for_the_first(tmp_path: Path, decoded: list[str]) -> None:
-    for per_class in (1, 2, 1):
+    for per_class in (1, 2):
         trees.cinic(tmp_path / f"of-{per_class}", per_class)
+    for per_class in (1, 2, 1):
         assert len(load("cinic10", tmp_path / f"of-{per_class}", per_class=per_class).x_train) == 10 * per_class
     assert len(decoded) == 2
+
+
+def test_an_exchanged_image_is_decoded_again(tmp_path: Path, home: Path, decoded: list[str]) -> None:
+    image = home / "images/00000001_000.png"
+    before = load("chestxray14", home).x_train[0]
+    trees.put(image, trees.png(np.full((100, 100), 77, np.uint8)))
+    after = load("chestxray14", home).x_train[0]
+    assert (int(before.max()), int(after.min())) == (10, 77)
+    tree = trees.cinic(tmp_path / "cinic", 1)
+    load("cinic10", tree, per_class=1)
+    trees.put(tree / "test/airplane/img-0.png", trees.png(np.full((32, 32), 77, np.uint8)))
+    assert int(load("cinic10", tree, per_class=1).x_test[0].min()) == 77
+    assert decoded == ["ChestX-ray14", "ChestX-ray14", "CINIC-10", "CINIC-10"]
+
+
+def test_an_exchanged_image_in_a_zip_is_decoded_again(tmp_path: Path, decoded: list[str]) -> None:
+    for level in (10, 77, 10):
+        files = trees.chest() | {"images/00000001_000.png": trees.png(np.full((100, 100), level, np.uint8))}
+        with zipfile.ZipFile(tmp_path / "chestxray14.zip", "w") as out:
+            for name, content in files.items():
+                out.writestr(name, content)
+        assert int(load("chestxray14", tmp_path / "chestxray14.zip").x_train[0].min()) == level
+    assert len(decoded) == 2  # the third is the first again
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "text", "other arrays", "other type"])
@@ -128,6 +153,18 @@ def test_an_interrupted_write_leaves_nothing(home: Path, tmp_path: Path, monkeyp
     with pytest.warns(UserWarning, match="No space left"):
         load("chestxray14", home)
     assert kept(tmp_path / "user-cache/emais") == []
+
+
+@pytest.mark.parametrize("name", ["chestxray14", "cinic10"])
+def test_a_given_folder_is_looked_into_by_name(name: str, tmp_path: Path) -> None:
+    """As $EMAIS_DATA and ./data are; the folder itself comes first."""
+    if name == "cinic10":
+        trees.cinic(tmp_path / "all/cinic10", 1)
+    for file, content in trees.chest().items():
+        trees.put(tmp_path / "all/chestxray14" / file, content)
+    options = {"per_class": 1} if name == "cinic10" else {}
+    assert load(name, tmp_path / "all", **options).name == name
+    assert places("given", ("a", "b")) == [Path("given"), Path("given/a"), Path("given/b")]
 
 
 def test_pillow_is_asked_for_by_name(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

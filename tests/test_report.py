@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import runpy
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,9 +28,9 @@ from emais.experiments.morefigures import figures
 from emais.experiments.moretables import average, fits, last_moving, middle
 from emais.experiments.reaching import first_step, steps_table
 from emais.experiments.report import html, markdown_page, write_markdown, write_report
-from emais.experiments.results import config_of
+from emais.experiments.results import Results
 from emais.experiments.selection import Setting, record_key, without_seed
-from emais.experiments.steptimes import best_case, cost_table, read_timings
+from emais.experiments.steptimes import best_case, cost_table, read_timings, time_tables, timings_of
 from emais.experiments.tables import markdown, tables
 from emais.experiments.verdicts import bold, verdict
 
@@ -127,6 +128,25 @@ def test_paper_tables_are_whole() -> None:
     ]
 
 
+def test_paper_times_of_runs() -> None:
+    counts = [(block.label, block.printed, len(block.rows)) for block in paper.RUN_SECONDS]
+    assert counts == [
+        ("tab:res_time_fmnist", "1e-3", 3),
+        ("tab:res_time_cinic10", "1e-4", 4),
+        ("tab:res_time_cinic10", "1e-5", 4),
+        ("tab:res_time_nih", "1e-4", 3),
+    ]
+    for block in paper.RUN_SECONDS:
+        assert all(len(row) == len(block.methods) for row in block.rows.values())
+        for steps, row in block.rows.items():  # a step takes about what tab:per_iter_time says
+            for method, (mean, _) in zip(block.methods, row, strict=True):
+                assert mean / steps == pytest.approx(paper.STEP_SECONDS[block.data][method], rel=0.1)
+    first, *_, last = paper.RUN_SECONDS
+    assert first.rows[6250][-1] == (48.0, 1.2)
+    assert paper.RUN_SECONDS[2].rows[140000][3] == (27772.9, 306.7)
+    assert last.rows[70000][2] == (31487.9, 115.0)
+
+
 def test_weight_decay_is_shown_as_printed_and_as_used() -> None:
     text = markdown("tab:res_cinic10", [])
     assert "| 5e-4 (printed 1e-5) | 17500 |" in text
@@ -140,7 +160,7 @@ def test_a_record_is_found_by_its_configuration() -> None:
     single = fmnist("emais", options={"tau": 1000}, refresh_every=5)
     for config in (fmnist("emais", rule="none", seed=3), single, several):
         one = record(config, 9.0)
-        assert record_key(one) == without_seed(config_of(one)) == without_seed(config)
+        assert record_key(one) == without_seed(config)
     assert record_key({"data": "fmnist", "model": "lenet5", "method": "rais"}) == without_seed(fmnist("rais"))
 
 
@@ -254,6 +274,7 @@ def test_momentum_beside_the_paper() -> None:
     assert "12.00" not in markdown("tab:res_fmnist", own)  # other momenta have no place there
     assert "None of these momenta fits both methods" in text
     fitting = [setting(fmnist(m, momentum=0.8), *v) for m, v in (("sgd-scan", (12.0, 12.1)), ("emais", (10.5, 10.6)))]
+    assert "fits both" not in markdown("momentum", [])
     assert fits([*fitting, setting(fmnist("emais", momentum=0.9), 9.0, 9.1)]).startswith("0.8 fits both")
 
 
@@ -274,6 +295,27 @@ def test_statistics_of_uniform_minibatches_seed_by_seed() -> None:
     page = markdown_page(older, [])
     assert "## batchnorm" not in page
     assert "batchnorm (39 of 39; table left out)" in page
+
+
+def chest_runs(title: str) -> list[dict[str, Any]]:
+    base = Config("chestxray14", "resnet50", "sgd-scan", weight_decay=1e-4, lr=0.1, num_steps=1000)
+    configs = [replace(base, method=m, seed=k) for m in ("sgd-scan", "rais", "emais", "emais-auto") for k in (0, 1)]
+    return [record(c, 9.0 + c.seed, data_title=title) for c in configs]
+
+
+def test_a_subset_is_called_one_wherever_it_is_shown() -> None:
+    part, whole = chest_runs("ChestX-ray14 (subset of 4,999 images)"), chest_runs("ChestX-ray14")
+    for make in (lambda runs: html(runs, []), lambda runs: markdown_page(runs, []), lambda r: markdown("batchnorm", r)):
+        text = make(part)
+        assert len(re.findall("ChestX-ray14 subset", text)) > 1
+        assert set(re.findall(r"(?<!paper, )ChestX-ray14(?! subset)", text)) == set()
+        assert "subset" not in make(whole)
+        assert "ChestX-ray14" in make(whole)
+    for name, runs_ in (("ChestX-ray14 subset", part), ("ChestX-ray14", whole)):
+        text = markdown("tab:res_nih", runs_)
+        assert f"**Mean average precision on the test set, {name}**" in text
+        assert f"Our runs ({name}) are shorter" in text
+        assert f"| {name} (mAP) |" in to_markdown(glance(runs_))
 
 
 def test_draws_over_parts_of_a_run_and_where_its_rate_ends() -> None:
@@ -335,6 +377,38 @@ def test_cost(tmp_path: Path) -> None:
     assert case.name == "ResNet18 alone, compiled"
     assert best_case(TIMINGS, "lenet5") is None
     assert best_case(TIMINGS[2:], "resnet18") is None  # no SGD to take milliseconds from
+
+
+def test_seconds_of_a_run(tmp_path: Path) -> None:
+    """The milliseconds of a step times the steps, the paper's below."""
+    made = time_tables(TIMINGS)  # ResNet18 only: SGD 2 ms, EMAIS 3
+    assert list(made) == ["tab:per_iter_time", "tab:res_time_cinic10"]
+    text = to_markdown(made["tab:res_time_cinic10"])
+    assert "| ours | 17500 | 35.0 | – | 43.8 | – | – | – | – | 52.5 | – |" in text
+    assert "| ours | 35000 | 70.0 |" in text
+    assert "| paper, CINIC-10, 1e-5 | 140000 | 9124.9 ± 361.5 | 9739.0 ± 712.0 |" in text
+    for words in ("one run alone", "a step as timed apart (ResNet18 gpu, on a GPU) times the steps", "Tesla V100"):
+        assert words in text
+    assert "without tests of the model on the way; runs side by side share the time and are quicker" in text
+    chest = [{**one, "case": "resnet50 alone"} for one in TIMINGS]
+    text = to_markdown(time_tables(chest)["tab:res_time_nih"])
+    assert "Confidence" not in text
+    assert "ChestX-ray14 subset" in text
+    assert "| ours | 1000 | 2.0 | – | 2.5 | – | – | 3.0 | – |" in text
+    assert time_tables([]) == {}
+    page = markdown_page(SMALL, TIMINGS)
+    assert page.index("## tab:per_iter_time") < page.index("## tab:res_time_cinic10") < page.index("# The paper’s fig")
+
+
+def test_step_times_beside_the_results_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, method in (("here", "rais"), ("there", "emais")):
+        folder = tmp_path / place / "benchmarks" / "results"
+        folder.mkdir(parents=True)
+        (folder / "step_cpu.jsonl").write_text(json.dumps({"method": method}))
+    monkeypatch.chdir(tmp_path / "here")
+    assert timings_of(tmp_path / "there" / "results") == [{"method": "emais"}]
+    assert timings_of(tmp_path / "elsewhere" / "results") == [{"method": "rais"}]
+    assert timings_of(Path("results")) == [{"method": "rais"}]
 
 
 NOISY = [  # SGD is not quite 1 over the mean of two plain loops; the others' milliseconds are from other processes
@@ -542,6 +616,13 @@ def test_captions_of_the_papers_figures(full: list[dict[str, Any]]) -> None:
     assert "mean over seeds" in without["fig:score_and_trvars"].lines
 
 
+def test_figures_say_what_they_cut_off(full: list[dict[str, Any]]) -> None:
+    for figure in figures(full, TIMINGS):
+        cut = any(chart.log_y and chart.y_to is not None for chart in figure.charts)
+        assert ("what lies above is cut off" in figure.note) is cut, figure.label
+        assert ("bands beyond it are cut off" in figure.note) is any("S(W)" in c.y_label for c in figure.charts)
+
+
 def test_one_wild_seed_does_not_move_a_line_of_fixed_tau() -> None:
     own = runs(fmnist("emais", 25000, options={"tau": 1000}), 9.0, 9.1, 9.2)
     own[2]["curves"]["score"] = [1000.0] * POINTS
@@ -619,14 +700,13 @@ def test_page_and_markdown_with_few_or_no_runs(tmp_path: Path) -> None:
 
 
 def test_committed_tables_are_those_of_the_committed_results() -> None:
+    """If not: python docs/make_tables.py."""
     root = Path(__file__).parent.parent
-    lines = (root / "docs" / "tables.md").read_text("utf-8").splitlines()
-    paths = [root / "results" / f"{name}.jsonl" for name in ("fmnist", "cifar10", "chestxray14")]
-    there = [path.read_text("utf-8").splitlines() for path in paths if path.exists()]
-    made = markdown_page([json.loads(line) for own in there for line in own], []).splitlines()
-    own = [line for line in made if line.startswith("| ")]
-    assert len(own) > 100
-    assert set(own) <= set(lines)
+    files = runpy.run_path(str(root / "docs" / "make_tables.py"))["FILES"]
+    records = [one for name in files for one in Results(root / "results" / name).read()]
+    made = markdown_page(records, read_timings(root / "benchmarks" / "results"))
+    assert made.count("\n| ") > 100
+    assert made.splitlines() == (root / "docs" / "tables.md").read_text("utf-8").splitlines()
 
 
 CHECKS = """(() => {
@@ -650,6 +730,15 @@ HOVER = """(() => {
   return [chart.querySelector('.hover').getAttribute('visibility'), chart.closest('.charts').className];
 })()"""
 
+TEXTS = """[...document.querySelectorAll('figure svg')].flatMap(svg => {
+  const all = svg.getBoundingClientRect(), texts = [...svg.querySelectorAll('text')];
+  const boxes = texts.map(t => t.getBoundingClientRect());
+  const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+  return texts.filter((t, i) => boxes[i].left < all.left - 1 || boxes[i].right > all.right + 1
+    || boxes.some((b, j) => j < i && over(b, boxes[i]))).map(t => t.textContent);
+})"""
+
 NARROW = """(() => {
   const box = document.querySelector('#findings .scroll'), cell = box.querySelector('tbody td');
   const before = cell.getBoundingClientRect().left;
@@ -662,7 +751,7 @@ NARROW = """(() => {
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed here")
 def test_page_in_a_browser(tmp_path: Path, full: list[dict[str, Any]]) -> None:
     page = tmp_path / "report.html"
-    write_report(full, page, TIMINGS)
+    write_report(full, page, TIMINGS, studied())
     with Browser(tmp_path / "profile") as browser:
         browser.open(page)
         seen = browser.run(CHECKS)
@@ -671,21 +760,28 @@ def test_page_in_a_browser(tmp_path: Path, full: list[dict[str, Any]]) -> None:
         assert (seen["empty"], seen["wide"]) == (0, 0)
         assert browser.run(SORT) == [["6250", "12500", "25000"], ["25000", "12500", "6250"], "descending"]
         assert browser.run(HOVER) == ["visible", "charts off-1"]
+        assert browser.run(TEXTS) == []
         size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
         browser.call("Emulation.setDeviceMetricsOverride", **size)
         assert (browser.run(CHECKS)["empty"], browser.run(CHECKS)["wide"]) == (0, 0)
+        assert browser.run(TEXTS) == []  # letters are larger there
         assert browser.run(NARROW) == {"shift": 0, "open": False, "scrolled": True}
         assert browser.problems == []
 
 
-def test_scatter_plots_of_both_gradients():
+def studied() -> list[dict[str, Any]]:
+    """A made-up study of both gradients."""
     names = ("tr_is", "tr_unif", "tr_opt", "n_ems", "score")
     rows = [
         {"noise": n, "logit": dict.fromkeys(names, 1 + n), "full": dict.fromkeys(names, 3 + 2 * n)}
         for n in (0.0, 0.5, 1.0, 2.0)
     ]
     rows[1]["full"]["score"] = None  # no number: no dot
-    study = [{"step": 7, "norms": {"logit": [1.0, 2.0, 4.0], "full": [2.0, 4.0, 8.0]}, "minibatches": rows}]
+    return [{"step": 7, "norms": {"logit": [1.0, 2.0, 4.0], "full": [2.0, 4.0, 8.0]}, "minibatches": rows}]
+
+
+def test_scatter_plots_of_both_gradients() -> None:
+    study = studied()
     (norms,) = scatter.panels("fig:full_logit_grad", study)
     assert "after 7 steps" in norms
     assert "slope 2, " in norms

@@ -89,7 +89,7 @@ def add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     reproduce = commands.add_parser("reproduce", help=text, description=f"{text[0].upper()}{text[1:]}.")
     reproduce.add_argument("label", nargs="?", help="its label in the paper, e.g. tab:res_fmnist")
     reproduce.add_argument("--list", action="store_true", help="list all labels")
-    reproduce.add_argument("--seeds", type=int, metavar="K", default=5, help="number of seeds (default: 5)")
+    reproduce.add_argument("--seeds", type=int, metavar="K", help="number of seeds (default: 5)")
     reproduce.add_argument(
         "--results", type=Path, metavar="DIR", help="folder of result files (default: results, which must be there)"
     )

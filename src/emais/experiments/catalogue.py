@@ -66,7 +66,7 @@ ITEMS: dict[str, Item] = {
         ),
         Item(
             "tab:res_nih",
-            "Mean average precision on the test set of a ChestX-ray14 subset",
+            "Mean average precision on the test set, ChestX-ray14",
             (f"{CHEST} method={MULTI_LABEL} {steps('chestxray14')}",),
         ),
         Item(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 480, 290
-LEFT, RIGHT, TOP, BOTTOM = 62, 468, 10, 240  # edges of the plot inside the picture
+LEFT, RIGHT, TOP, BOTTOM = 76, 456, 10, 240  # edges of the plot: the labels around it are larger on a phone
 COLOURS = 9  # the report's style names so many, `page` one fewer; more series begin again with the first
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from ..errors import EmaisError, nearest, number_from_0, positive_float, positive_int
+from ..errors import EmaisError, nearest, number_from_0, positive_float, positive_int, whole_number
 from ..lr import RULES
 from ..methods import METHODS
 from .datasets import NAMES
@@ -55,8 +55,7 @@ class Config:
         number_from_0("weight_decay", self.weight_decay)
         number_from_0("momentum", self.momentum, below=1)
         for name in ("seed", "refresh_every"):
-            if number_from_0(name, getattr(self, name)) % 1:
-                raise EmaisError(f"{name} must be a whole number, got {getattr(self, name)!r}")
+            whole_number(name, getattr(self, name), 0, 2**63 - 1)
         if self.follow and (self.follow, self.method) != ("emais", "sgd-uni"):
             raise EmaisError(f"only sgd-uni can follow, and only emais: got {self.method} following {self.follow!r}")
         allowed = set(METHODS[self.method].settings()) - {

@@ -9,7 +9,7 @@ from html import escape
 from .chart import Axis, number, text
 from .dots import spread_of
 from .figures import COLOUR
-from .paper import NAMES, TITLES
+from .paper import NAMES
 from .rows import decimal, with_sd
 from .selection import HEADS, Setting
 from .verdicts import standard_error
@@ -44,7 +44,7 @@ def mark(method: str, gap: float, error: float, x: Axis, y: float) -> str:
 def names(setting: Setting, y: float) -> list[str]:
     """Data and optimizer, below them length and weight decay."""
     config = setting.config
-    first = f"{TITLES[config.data]}{', Adam' if config.optimizer == 'adam' else ''}"
+    first = f"{setting.title}{', Adam' if config.optimizer == 'adam' else ''}"
     second = f"{config.num_steps} steps, {decimal(config.weight_decay)}"
     return [text(LEFT - 10, y - 2, first, "end", "name"), text(LEFT - 10, y + 11, second, "end", "note")]
 

@@ -14,7 +14,7 @@ from .paper import COMPARABLE, OURS, Value, find
 from .rows import with_sd
 from .selection import Setting, starred
 
-WIDTH, LEFT, RIGHT, TOP, LINE = 480, 104, 452, 8, 25
+WIDTH, LEFT, RIGHT, TOP, LINE = 480, 118, 452, 8, 25
 
 
 def spread_of(sd: float) -> float:

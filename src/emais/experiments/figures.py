@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .chart import Chart, Series
-from .paper import NAMES, TITLES
+from .paper import NAMES
 from .results import Record
 from .selection import Setting, method_name, number
 from .training import mean_sd
@@ -18,9 +18,8 @@ LIMITS = ((0.0, "optimal"), (1.0, "uniform"))
 SHOWN = (-0.1, 1.5)  # of S(W): one rare sample with a large weight, or a denominator near 0, and it may be anything
 SCORE_AXIS = {"references": LIMITS, "y_from": SHOWN[0], "y_to": SHOWN[1], "places": 2}
 HIGHEST = 2.5  # times the lowest final test error: where the axis of the test error ends
+HIGH = "The axis of the test error ends at two and a half times the lowest final one; what lies above is cut off."
 CLIPPED = "The axis of S(W) ends at −0.1 and 1.5: single values and bands beyond it are cut off."
-
-
 MEANS = "A line is the mean over seeds, its band one standard deviation."
 
 
@@ -111,10 +110,9 @@ def metric_chart(title: str, lines: Sequence[Line], name: str) -> Chart:
     return chart(title, "test error (%, log scale)", "test_error", lines, name=name, log_y=True, y_to=top, places=2)
 
 
-def place(setting: Setting, *, length: bool = True) -> str:
+def place(setting: Setting) -> str:
     """Data set and length, for a title."""
-    title = TITLES.get(setting.config.data, setting.config.data)
-    return f"{title}, {setting.config.num_steps} steps" if length else title
+    return f"{setting.title}, {setting.config.num_steps} steps"
 
 
 def key_of(setting: Setting, figure: str) -> str:

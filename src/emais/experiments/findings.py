@@ -9,7 +9,7 @@ from .catalogue import ITEMS, RIVALS
 from .cells import Cell, Table
 from .lacking import left_out
 from .moretables import best_rate, by_method
-from .paper import NAMES, OURS, TITLES
+from .paper import NAMES, OURS
 from .results import Record
 from .rows import decimal, empty, value_cell, with_sd
 from .selection import HEADS, Setting, better, by_row, hardware, method_name, of_item, present
@@ -39,7 +39,7 @@ def glance(records: Sequence[Record]) -> Table | None:
         unit = " (mAP)" if row[0].metric == "map" else ""
         seen.append(
             [
-                Cell(TITLES.get(config.data, config.data) + unit),
+                Cell(row[0].title + unit),
                 Cell(OPTIMIZERS.get(config.optimizer, config.optimizer)),
                 Cell(decimal(config.weight_decay), sort=config.weight_decay),
                 Cell(str(config.num_steps), sort=config.num_steps),
@@ -104,7 +104,7 @@ def row_name(setting: Setting) -> str:
     """A row of the first table in words."""
     config = setting.config
     decay = f"weight decay {decimal(config.weight_decay)}"
-    return f"{TITLES[config.data]}, {OPTIMIZERS[config.optimizer]}, {decay}, {config.num_steps} steps"
+    return f"{setting.title}, {OPTIMIZERS[config.optimizer]}, {decay}, {config.num_steps} steps"
 
 
 def tuned_sentences(records: Sequence[Record]) -> list[str]:
@@ -120,7 +120,7 @@ def tuned_sentences(records: Sequence[Record]) -> list[str]:
         same = {s.config.method: s for s in settings if s.config.lr == paper_rate(config.data)}
         gaps = [f"{lead(s)} with {which}" for s, which in ((best, "these"), (same, "the paper's")) if lead(s)]
         found.append(
-            f"With the learning rate tuned for each method ({TITLES[config.data]}, {config.num_steps} steps): {each}. "
+            f"With the learning rate tuned for each method ({best['emais'].title}, {config.num_steps} steps): {each}. "
             f"EMAIS is {', '.join(gaps)}."
         )
     return found
@@ -155,7 +155,7 @@ def lacking_sentence(records: Sequence[Record]) -> list[str]:
     rows, labels, found = result_rows(records), left_out(records), []
     alone = [row[0] for row in rows if all(s.config.method != "sgd-scan" for s in row)]
     if alone:
-        names = ", ".join(dict.fromkeys(TITLES[s.config.data] for s in alone))
+        names = ", ".join(dict.fromkeys(s.title for s in alone))
         found.append(f"SGD-Scan in {len(alone)} of {len(rows)} rows ({names}), where there is nothing to compare with")
     if labels:
         found.append(f"most of {', '.join(labels)}, whose tables are left out")

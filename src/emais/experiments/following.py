@@ -26,7 +26,7 @@ from ..engine import Engine
 from ..errors import EmaisError
 from .config import Config
 from .datasets import Data
-from .results import Record, config_of
+from .results import Record, key_of
 from .sidebyside import SideBySide, rule_of
 
 
@@ -35,7 +35,7 @@ def recorded_sizes(config: Config, records: Sequence[Record], warmup: int = 0) -
     leader = replace(config, method="emais", follow="")
     if rule_of(leader) != "linear":
         raise EmaisError(f"follow= needs the rule linear, whose factor is N_ems/N, got {rule_of(leader)}")
-    found = next((r for r in records if config_of(r).key() == leader.key()), None)
+    found = next((r for r in records if key_of(r) == leader.key()), None)
     if found is None:
         raise EmaisError(f"there is no run of emais with seed {config.seed} and {config.num_steps} steps to follow")
     ends, factors = (np.array(found["curves"][name]) for name in ("step", "lr_scale"))

@@ -23,7 +23,8 @@ from .datasets import Data, load
 from .demo import rounded
 from .models import LeNet5
 from .progress import Progress
-from .runner import surroundings
+from .results import Record, Results
+from .runner import check_device, surroundings
 from .sidebyside import SideBySide
 
 SNAPSHOTS = (5000, 25000)
@@ -82,8 +83,16 @@ def numbers(r: Tensor, grads: Tensor) -> dict[str, float]:
     return named | {"n_ems": float(F.effective_batch_size(traces, N)), "score": float(F.efficiency_score(traces))}
 
 
+def read_study(path: Path) -> list[Record]:
+    """What `write_study` wrote, without what is not whole; none if there is no such file."""
+    whole = {"step", "norms", "minibatches"}
+    return [line for line in Results(path).lines() if isinstance(line, dict) and line.keys() >= whole]
+
+
 def write_study(out: Path, steps: tuple[int, ...], seed: int, device: str, folder: Path | None) -> None:
     """Train, study all snapshots, write one JSON line for each."""
+    check_device(device)
+    Results(out).must_be_writable()
     data = load("fmnist", folder)
     x, y = data.scaled(data.x_train), data.y_train
     lines = []
@@ -91,7 +100,6 @@ def write_study(out: Path, steps: tuple[int, ...], seed: int, device: str, folde
         found = study(model.cpu(), x, y, torch.Generator().manual_seed(seed))
         about = {"data": "fmnist", "model": "lenet5", "method": "emais", "seed": seed, "step": step}
         lines.append(json.dumps(rounded(about | found | surroundings(device))))
-    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("\n".join(lines) + "\n")
 
 

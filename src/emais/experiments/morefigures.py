@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from .catalogue import ITEMS
 from .chart import Chart
-from .figures import CLIPPED, Figure, Line, key_of, metric_chart, place, score_chart, series, size_chart
+from .figures import CLIPPED, HIGH, Figure, Line, key_of, metric_chart, place, score_chart, series, size_chart
 from .moretables import variant
 from .notes import scores_note, sizes_note, still_note, who
-from .paper import TITLES
 from .paperfigures import paper_figures
 from .results import Record
 from .rows import decimal
@@ -18,7 +17,6 @@ from .selection import Setting, by_row, method_name, of_item, present, starred
 from .steptimes import Case, best_case
 
 TABLES = ("tab:res_fmnist", "tab:res_cinic10", "tab:res_nih", "tab:adam")
-HIGH = "The axis ends at two and a half times the lowest final test error; what lies above is cut off."
 TIME = (
     "The time of a step was measured apart from these runs, with nothing beside it on the machine and without tests of "
     "the model: {}, on {}. It is SGD-Scan's, {:.2f} ms, times the ratio in tab:per_iter_time."
@@ -40,7 +38,7 @@ def method_figures(label: str, records: Sequence[Record], timings: Sequence[Reco
         metrics.append(metric_chart(f"{kind}, {where}", lines, key_of(row[0], f"{label}-metric")))
         sizes.append(size_chart(f"Nₑₘₛ, {where}", lines, key_of(row[0], f"{label}-size")))
         scores.append(score_chart(f"S(W), {where}", lines, key_of(row[0], f"{label}-score")))
-    data = f"{TITLES[first.config.data]}{' with Adam' if first.config.optimizer == 'adam' else ''}"
+    data = f"{first.title}{' with Adam' if first.config.optimizer == 'adam' else ''}"
     title = f"{who(settings, ITEMS[label])}, {data}"
     found = [
         Figure(f"{label} over steps", f"{kind} over steps: {title}", metrics, f"{cut}{still_note(settings)}"),

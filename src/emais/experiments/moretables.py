@@ -30,6 +30,7 @@ from .selection import (
     method_name,
     number,
     of_item,
+    present,
     shown,
     starred,
 )
@@ -101,7 +102,8 @@ def momentum_table(item: Item, records: Sequence[Record]) -> Table:
             means[own[0].config.method] = [*(at[m].mean for m in values), theirs.mean if theirs else math.nan]
         leads = [gap_cell(a, b) for a, b in zip(means["sgd-scan"], means["emais"], strict=True)]
         rows.append([steps, Cell("SGD-Scan − EMAIS"), *leads])
-    caption = f"Test error in percent. {hardware(settings)} Bold: agrees with the paper. {fits(settings)} {AGREES}"
+    found = f" {fits(settings)}" if present(settings) else ""
+    caption = f"Test error in percent. {hardware(settings)} Bold: agrees with the paper.{found} {AGREES}"
     head = ["steps", "method", *(f"momentum {decimal(m)}" for m in values), "paper"]
     return Table(head, rows, caption, item.title)
 

@@ -8,6 +8,7 @@ from .catalogue import ITEMS
 from .chart import Chart
 from .figures import (
     CLIPPED,
+    HIGH,
     MEANS,
     SCORE_AXIS,
     Figure,
@@ -126,9 +127,9 @@ def lengths(settings: Sequence[Setting]) -> list[Chart]:
     for s in settings:
         kinds.setdefault(kind_of(s), []).append(s)
     charts = []
-    for (data, _, decay), own in kinds.items():
+    for (*_, decay), own in kinds.items():
         lines: list[Line] = [(s, f"{s.config.num_steps} steps", k) for s, k in zip(own, (4, 2, 0, 3), strict=False)]
-        title = f"S(W), {TITLES.get(data, data)}, weight decay {decimal(decay)}"
+        title = f"S(W), {own[0].title}, weight decay {decimal(decay)}"
         charts.append(score_chart(title, lines, key_of(own[0], "lengths")))
     return charts
 
@@ -148,15 +149,15 @@ MAKERS: dict[str, tuple[Callable[[Sequence[Setting]], list[Chart]], str]] = {
     "fig:is_scores": (row_by_row(is_scores), CLIPPED),
     "fig:fmnist_sgd_unif_n_ems": (
         row_by_row(following),
-        "The run that follows has its sizes from some 60 points of EMAIS's run, where the paper's has them from every "
-        "step. Runs whose records have no hash of the source took N_ems of the points, a ratio of sums below the mean "
-        "of EMAIS's own factors, so their learning rate is somewhat lower than EMAIS's.",
+        f"{HIGH} The run that follows has its sizes from some 60 points of EMAIS's run, where the paper's has them "
+        "from every step. Runs whose records have no hash of the source took N_ems of the points, a ratio of sums "
+        "below the mean of EMAIS's own factors, so their learning rate is somewhat lower than EMAIS's.",
     ),
     "fig:fmnist_lr_adjust_ablation": (
         row_by_row(lr_ablation),
-        "The learning rate of a point is the mean over its steps times the mean adjustment over them.",
+        f"{HIGH} The learning rate of a point is the mean over its steps times the mean adjustment over them.",
     ),
-    "fig:additional_state_updates": (row_by_row(state_updates), CLIPPED),
+    "fig:additional_state_updates": (row_by_row(state_updates), f"{HIGH} {CLIPPED}"),
     "fig:score_and_trvars": (row_by_row(score_and_traces), CLIPPED),
     "fig:cinic10_35000-140000_IS_score": (lengths, CLIPPED),
 }

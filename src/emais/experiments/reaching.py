@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from .catalogue import Item
 from .cells import Cell, Table
-from .paper import OURS, TITLES
+from .paper import OURS
 from .results import Record
 from .rows import empty, first_cells, first_columns
-from .selection import DASH, Setting, by_row, hardware, number, of_item, shown, starred
+from .selection import DASH, Setting, by_row, hardware, number, of_item, shown, starred, title_of
 from .training import mean_sd
 
 ERRORS = {"fmnist": (12.0, 11.0, 10.0, 9.5, 9.0), "cifar10": (10.0, 8.0, 7.0, 6.0)}  # percent
@@ -67,8 +67,9 @@ def steps_table(data: str, settings: Sequence[Setting]) -> Table:
         "the fewest steps of the paper's methods, and a starred method that needs no more. "
         f"{hardware(settings)}"
     )
+    title = title_of(data, [record for s in settings for record in s.records])
     head = ["length" if name == "steps" else name for name in columns]
-    return Table([*head, "method", *(f"≤ {error:g} %" for error in errors)], rows, caption, TITLES[data])
+    return Table([*head, "method", *(f"≤ {error:g} %" for error in errors)], rows, caption, title)
 
 
 def steps_cell(steps: Sequence[float], peers: Sequence[Sequence[float]]) -> Cell:

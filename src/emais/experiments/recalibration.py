@@ -10,7 +10,7 @@ from .catalogue import Item
 from .cells import Cell, Table
 from .results import Record
 from .rows import count_cell, empty, first_cells, first_columns, value_cell, with_sd
-from .selection import Setting, by_row, hardware, number, of_item, shown, starred
+from .selection import Setting, by_row, hardware, number, of_item, shown, starred, title_of
 from .training import mean_sd
 
 
@@ -23,8 +23,9 @@ def recalibration_table(item: Item, records: Sequence[Record]) -> Table:
     for s in listed:
         start = [*first_cells(columns, s), Cell(starred(s.config)), count_cell(s)]
         rows.append([*start, value_cell(s), spread_cell(recalibrated(s)), spread_cell(changes(s), signed=True)])
+    chest = title_of("chestxray14", [r for s in settings if s.metric == "map" for r in s.records])
     caption = (
-        f"Test error in percent, lower is better; of ChestX-ray14 mAP in percent, higher is better. Recalibrated: the "
+        f"Test error in percent, lower is better; of {chest} mAP in percent, higher is better. Recalibrated: the "
         f"same network with BatchNorm's running statistics from {UNIFORM} uniform minibatches of the training set, in "
         f"place of those drawn in training. ± is the sample standard deviation over seeds, in the last column of the "
         f"difference of each seed. {hardware(settings)} Runs from before this was measured do not count; to make one "

@@ -11,12 +11,20 @@ import torch
 from ..errors import EmaisError, positive_float
 from . import scatter
 from .catalogue import ITEMS
+from .cells import to_markdown
 from .config import Config, choose, parse
 from .demo import with_spread
-from .logit_study import SNAPSHOTS, write_study
-from .results import Record, Results, config_of
+from .logit_study import SNAPSHOTS, read_study, write_study
+from .paper import SEEDS
+from .results import Record, Results, key_of
 from .runner import run_all
-from .selection import present, settings_of
+from .selection import STAR, present, settings_of
+from .steptimes import LABELS, time_tables, timings_of
+
+MEASURE = (
+    "python benchmarks/step.py --out benchmarks/results, and for a model alone python benchmarks/single.py --model "
+    "lenet5|resnet18|resnet50 --out benchmarks/results"
+)
 
 
 def train(text: str, path: Path, device: str | None, folder: Path | None, budget: float | None) -> None:
@@ -36,25 +44,45 @@ def train(text: str, path: Path, device: str | None, folder: Path | None, budget
 
 
 def reproduce(
-    label: str, given: Path | None, seeds: int, device: str | None, data: Path | None, budget: float | None
+    label: str, given: Path | None, seeds: int | None, device: str | None, data: Path | None, budget: float | None
 ) -> None:
-    """Run what a table or figure lacks, each data set into its own file, and print the table."""
-    from .tables import markdown
-
+    """Run what a table or figure lacks, as far as it is made of runs, and print it, or say where it is."""
+    choose("table or figure", label, [*ITEMS, *scatter.TITLES, *LABELS])
     folder = given or Path("results")
     must_be_folder("--results", folder)
+    if label not in ITEMS and (seeds is not None or budget is not None):
+        print(f"{label} is not made of runs over seeds: --seeds and --budget do not apply to it.")
+    if label in LABELS:
+        print_times(label, folder)
+        return
     if given is None and not folder.exists():
         raise EmaisError(
             "there is no folder results here, so everything would be run from the start: go to a clone of the "
             "repository, which has results, or say where they shall go with --results DIR"
         )
-    choose("table or figure", label, [*ITEMS, *scatter.TITLES])
-    if label in scatter.TITLES:
-        study = folder / "full_logit.jsonl"
-        if not study.exists():
-            write_study(study, SNAPSHOTS, 0, device or default_device(), data)
-        print(f"{scatter.TITLES[label]}: {study}; `emais report` draws it.")
+    if label in ITEMS:
+        reproduce_runs(label, folder, SEEDS if seeds is None else seeds, device, data, budget)
         return
+    study = folder / "full_logit.jsonl"
+    if not {record["step"] for record in read_study(study)} >= set(SNAPSHOTS):
+        write_study(study, SNAPSHOTS, 0, device or default_device(), data)
+    print(f"{scatter.TITLES[label]}: {study}; `emais report` draws it.")
+
+
+def print_times(label: str, folder: Path) -> None:
+    """A table of times, from what the benchmarks have measured."""
+    made = time_tables(timings_of(folder))
+    if label not in made:
+        raise EmaisError(f"nothing was measured for {label} yet: in a clone of the repository, run {MEASURE}")
+    print(f"{to_markdown(made[label])}\n\n{STAR}")
+
+
+def reproduce_runs(
+    label: str, folder: Path, seeds: int, device: str | None, data: Path | None, budget: float | None
+) -> None:
+    """Run what a table or figure lacks, each data set into its own file, and print the table."""
+    from .tables import markdown
+
     configs = ITEMS[label].configs(seeds)
     missing: list[Config] = []
     failed: EmaisError | None = None
@@ -88,7 +116,7 @@ def report(folder: Path, out: Path) -> None:
             "LABEL` first, or give --results"
         )
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_report(records, out, study=Results(folder / "full_logit.jsonl").read())
+    write_report(records, out, timings_of(folder), read_study(folder / "full_logit.jsonl"))
     print(f"The report: {out}")
 
 
@@ -106,7 +134,7 @@ def must_be_folder(option: str, path: Path) -> None:
 
 def listing() -> str:
     """All labels and what they stand for."""
-    titles = {label: item.title for label, item in ITEMS.items() if not item.beyond} | scatter.TITLES
+    titles = {label: item.title for label, item in ITEMS.items() if not item.beyond} | LABELS | scatter.TITLES
     beyond = {label: item.title for label, item in ITEMS.items() if item.beyond}
     width = max(map(len, titles | beyond))
     lines = [[f"{label:<{width}}  {title}" for label, title in part.items()] for part in (titles, beyond)]
@@ -114,8 +142,9 @@ def listing() -> str:
 
 
 def read_all(folder: Path) -> list[Record]:
-    """The records of all result files of runs."""
-    return [record for name in result_files() for record in Results(folder / name).read()]
+    """The records of all result files of runs, as far as they have what tables and figures are made of."""
+    found = [record for name in result_files() for record in Results(folder / name).read()]
+    return [record for record in found if record.keys() >= {"data", "ms_per_step", "curves"}]
 
 
 def result_files() -> list[str]:
@@ -138,7 +167,7 @@ def summary(configs: list[Config], records: list[Record]) -> str:
     """One line for each setting: its metric over the seeds that are there."""
     wanted = {config.key() for config in configs}
     lines = []
-    for setting in present(settings_of(configs, [r for r in records if config_of(r).key() in wanted])):
+    for setting in present(settings_of(configs, [r for r in records if key_of(r) in wanted])):
         words = "mAP" if setting.metric == "map" else "test error"
         count = len(setting.values)
         seeds = f"{count} seed{'s' if count > 1 else ''}"

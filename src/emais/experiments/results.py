@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any
 
-from .config import Config
+from ..errors import EmaisError
+from .config import Config, told_apart
 
 try:
     import fcntl
@@ -17,12 +19,29 @@ except ImportError:  # not on this system: two processes must not share a file t
     fcntl = None  # type: ignore[assignment]
 
 Record = dict[str, Any]
+RUN = {"model", "method", "optimizer", "num_steps", "seed"}  # what the record of a run has in any case
 
 
-def config_of(record: Record) -> Config:
-    """The configuration that a record was made with."""
-    names = [f.name for f in fields(Config)]
-    return Config(**{name: record[name] for name in names if name in record})
+def key_of(record: Record) -> tuple[Any, ...]:
+    """`Config.key` of the run that a record is of, which may be one that this version knows nothing about.
+
+    >>> config = Config("digits", "perceptron", "emais", seed=3, options={"tau": 5})
+    >>> key_of(vars(config)) == config.key()
+    True
+    """
+    values = [record.get(f.name, f.default) for f in fields(Config) if f.name != "options"]
+    return (*values, *told_apart(record.get("options", {})))
+
+
+def is_run(record: object) -> bool:
+    """Whether this can be the record of a run."""
+    if not isinstance(record, dict) or not record.keys() >= RUN or not isinstance(record["seed"], int):
+        return False
+    try:
+        hash(key_of(record))
+    except (TypeError, AttributeError):  # a list or a mapping where there should be a number, or the other way round
+        return False
+    return True
 
 
 class Results:
@@ -40,43 +59,61 @@ class Results:
         self.path = Path(path)
 
     def read(self) -> list[Record]:
-        """All whole records; a last line that was torn by a crash is as if it were not there."""
-        if not self.path.exists():
-            return []
-        return list(records(self.path.read_text(encoding="utf-8")))
+        """The records of all runs; any other line, such as one torn by a crash, is as if it were not there."""
+        return [line for line in self.lines() if is_run(line)]
+
+    def lines(self) -> list[Any]:
+        """All that the file holds, runs or not."""
+        return list(whole_lines(self.path.read_bytes())) if self.path.exists() else []
 
     def missing(self, configs: list[Config]) -> list[Config]:
         """Those that have no record yet, in their order."""
-        done = {config_of(record).key() for record in self.read()}
+        done = set(map(key_of, self.read()))
         return [config for config in configs if config.key() not in done]
+
+    def must_be_writable(self) -> None:
+        """Say before hours of training that nothing could be written down; leaves no file behind."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.exists():
+                self.path.open("a").close()
+            else:
+                tempfile.TemporaryFile(dir=self.path.parent).close()
+        except OSError as error:
+            reason = error.strerror or error
+            raise EmaisError(f"{self.path} cannot be written ({reason}): give another place with --results") from None
 
     def append(self, record: Record) -> bool:
         """Write a record, unless another process has recorded the same run meanwhile."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a+", encoding="utf-8") as file, locked(file):
+        with self.path.open("a+b") as file, locked(file):
             file.seek(0)
-            text = file.read()
-            whole = text.rfind("\n") + 1
-            if whole < len(text):  # torn: what is left of a line that was never finished
-                file.truncate(len(text[:whole].encode()))
-            if any(config_of(r).key() == config_of(record).key() for r in records(text)):
+            content = file.read()
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):  # torn: what is left of a line that was never finished
+                file.truncate(whole)
+            if any(is_run(line) and key_of(line) == key_of(record) for line in whole_lines(content)):
                 return False
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps(record).encode() + b"\n")
             file.flush()
         return True
 
 
-def records(text: str) -> Iterator[Record]:
-    """The records of all whole lines."""
-    for line in text[: text.rfind("\n") + 1].splitlines():
+def whole_lines(content: bytes) -> Iterator[Any]:
+    """What the lines hold, without those that are not whole or no JSON.
+
+    >>> list(whole_lines(b'{"seed": 0}\\n{"se\\n\\xff\\n123\\n{"seed": 1'))
+    [{'seed': 0}, 123]
+    """
+    for line in content[: content.rfind(b"\n") + 1].split(b"\n"):
         try:
-            yield json.loads(line)
-        except json.JSONDecodeError:
+            yield json.loads(line.decode("utf-8"))
+        except ValueError:  # no text, or no JSON
             continue
 
 
 @contextmanager
-def locked(file: IO[str]) -> Iterator[None]:
+def locked(file: IO[bytes]) -> Iterator[None]:
     """No other process writes meanwhile."""
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from .cells import Cell
 from .config import Config
-from .paper import TITLES, Value, block_of
+from .paper import Value, block_of
 from .selection import DASH, Setting, method_name
 
 Columns = dict[str, Callable[[Setting], Cell]]  # how to make the cell under each heading
@@ -98,7 +98,7 @@ def first_columns(settings: Sequence[Setting], as_printed: bool = False) -> Colu
     """
     columns: Columns = {}
     if len({s.config.data for s in settings}) > 1:
-        columns["data"] = lambda s: Cell(TITLES.get(s.config.data, s.config.data))
+        columns["data"] = lambda s: Cell(s.title)
     if as_printed:
         columns["weight decay"] = lambda s: Cell(weight_decay_text(s.config), sort=s.config.weight_decay)
     elif len({s.config.weight_decay for s in settings}) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import math
+import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from torch import nn
 
 import emais
 
-from ..errors import EmaisError, positive_float
+from ..errors import EmaisError, positive_float, usable_device
 from .abreast import Abreast
 from .config import Config
 from .datasets import Data, load
@@ -33,7 +34,11 @@ from .training import initialised
 SMALL: dict[str, Callable[[], nn.Module]] = {"lenet5": LeNet5, "perceptron": perceptron}
 AT_ONCE = {"lenet5": 96, "perceptron": 96, "resnet18": 4, "resnet50": 3}  # runs that share a GPU
 EVALUATIONS = 25
-MEMORY = {"lenet5": 200 << 20, "perceptron": 10 << 20, "resnet18": 6 << 30, "resnet50": 24 << 30}  # bytes a run
+MEMORY = {  # bytes a run with minibatches of 128; on a GPU graphs and compiled code reserve more than a step needs
+    "cuda": {"lenet5": 200 << 20, "perceptron": 10 << 20, "resnet18": 6 << 30, "resnet50": 24 << 30},
+    "cpu": {"lenet5": 8 << 20, "perceptron": 1 << 20, "resnet18": 768 << 20, "resnet50": 1280 << 20},
+}
+ONE_LABEL = ("confidence", "confvar")  # need the probability of a sample's one true class
 
 
 def run_all(
@@ -48,6 +53,8 @@ def run_all(
     results = Results(path)
     missing = results.missing(list({config.key(): config for config in configs}.values()))
     check_device(device)
+    if missing:
+        results.must_be_writable()
     data = {name: load(name, folder) for name in {c.data for c in missing}}  # before training: they may be missing
     for config in missing:
         check_run(config, data[config.data])
@@ -74,6 +81,11 @@ def run_all(
 def check_run(config: Config, data: Data) -> None:
     """Say before training that a method does not take its settings, or a network not the images."""
     emais.create(config.method, len(data.x_train), batch_size=config.batch_size, **config.options)
+    if data.multi_label and config.method in ONE_LABEL:
+        raise EmaisError(
+            f"{config.method} needs p(true class), with one label a sample. Multi-label targets such as those of "
+            f"{data.name} have no such probability; use emais or rais for them"
+        )
     if config.follow and config.model not in SMALL:
         raise EmaisError(f"only {' and '.join(SMALL)} can follow another run, got {config.model}")
     if config.model in SMALL:
@@ -86,23 +98,33 @@ def check_run(config: Config, data: Data) -> None:
 
 def check_device(device: torch.device | str) -> None:
     """Say before anything else that there is no such device."""
-    if str(device).partition(":")[0] not in ("cpu", "cuda"):
+    kind = str(device).partition(":")[0]
+    if kind not in ("cpu", "cuda"):
         raise EmaisError(f"device must be cpu or cuda, got {str(device)!r}")
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+    if kind == "cuda" and not torch.cuda.is_available():
         raise EmaisError("there is no CUDA device here: run with --device cpu")
+    usable_device(device)
 
 
 def check_memory(group: Sequence[Config], device: torch.device | str) -> None:
-    """Say before training that the runs would not fit on the GPU."""
-    if torch.device(device).type != "cuda":
-        return
-    free, _ = torch.cuda.mem_get_info(device)
-    need = MEMORY.get(group[0].model, 0) * len(group)
+    """Say before training that the runs would not fit into memory."""
+    kind, first = torch.device(device).type, group[0]
+    need = MEMORY[kind][first.model] * len(group) * first.batch_size / 128
+    free = torch.cuda.mem_get_info(device)[0] if kind == "cuda" else machine_memory()
     if need > free:
+        where = "GPU memory" if kind == "cuda" else "memory"
+        fewer = "end other programs there, run fewer seeds at once, or " if kind == "cuda" else ""
         raise EmaisError(
-            f"{len(group)} runs of {group[0].model} side by side need about {need / 2**30:.0f} GiB of GPU memory, "
-            f"{free / 2**30:.0f} GiB are free: end other programs there, or run fewer seeds at once"
+            f"{first.model} with batch_size={first.batch_size}, {len(group)} at a time, needs about "
+            f"{need / 2**30:.0f} GiB of {where}, there are {free / 2**30:.0f} GiB: {fewer}take a smaller batch_size"
         )
+
+
+def machine_memory() -> float:
+    """Bytes that the machine has, in use or not: what is in use may only be a cache. No limit where it is not told."""
+    if not hasattr(os, "sysconf"):
+        return math.inf
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def groups(configs: Sequence[Config], size: Mapping[str, int]) -> Iterator[list[Config]]:

@@ -11,7 +11,7 @@ import numpy as np
 from .chart import Axis, number, text
 from .results import Record
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 480, 330, 62, 462, 12, 276
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 480, 330, 76, 462, 12, 276
 TITLES = {
     "fig:full_logit_grad": "Norms of full gradients and of gradients by the logits, 500 samples",
     "fig:full_logit_trvar": "Variance traces from both gradients, minibatches drawn with noisy weights",
@@ -68,7 +68,8 @@ def scatter(title: str, what: str, points: Pairs) -> str:
     parts += [f'<path class="grid" d="M{LEFT} {y(v)}H{RIGHT}"/>' for v in y.ticks()]
     parts += [text(x(v), BOTTOM + 17, number(v), "middle", "tick") for v in x.ticks()]
     parts += [text(LEFT - 8, y(v) + 4, number(v), "end", "tick") for v in y.ticks()]
-    parts.append(text((LEFT + RIGHT) / 2, BOTTOM + 38, f"{what}, by the logits (upwards: full gradients)", "middle"))
+    parts.append(text((LEFT + RIGHT) / 2, BOTTOM + 38, f"{what}, by the logits", "middle"))
+    parts.append(text(15, (TOP + BOTTOM) / 2, "full gradients", "middle", turn="-90"))
     ends = [(v, slope * v + intercept) for v in (min(p[0] for p in points), max(p[0] for p in points))]
     parts.append(
         '<g class="paper"><path d="M{} {}L{} {}"/></g>'.format(

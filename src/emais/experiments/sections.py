@@ -12,11 +12,11 @@ from .dots import dot_plot
 from .figures import Figure, place
 from .lacking import lacking, well_run
 from .morefigures import figures
-from .paper import ALL, RUN_SECONDS_FMNIST, SEEDS, TITLES
+from .paper import ALL, RUN_SECONDS, SEEDS
 from .results import Record
 from .rows import decimal
-from .selection import by_row, of_item, present
-from .steptimes import cost_table
+from .selection import by_row, item_title, of_item, present, title_of
+from .steptimes import time_tables
 from .tables import tables
 
 
@@ -55,8 +55,8 @@ def own_tables(label: str, records: Sequence[Record]) -> list[Table]:
     """The tables of a label, without the title that the section has already; none if unknown or hardly run."""
     if label not in ITEMS or not well_run(of_item(ITEMS[label], records)):
         return []
-    made = tables(label, records)
-    return [replace(table, title="") if table.title == ITEMS[label].title else table for table in made]
+    made, title = tables(label, records), item_title(ITEMS[label], records)
+    return [replace(table, title="") if table.title == title else table for table in made]
 
 
 def table_sections(start: str, records: Sequence[Record]) -> list[Section]:
@@ -66,7 +66,7 @@ def table_sections(start: str, records: Sequence[Record]) -> list[Section]:
         wanted = label.startswith(start) if start else item.beyond
         own = own_tables(label, records) if wanted else []
         if own:
-            found.append(Section(label, item.title, own, dots=dot_plots(label, records)))
+            found.append(Section(label, item_title(item, records), own, dots=dot_plots(label, records)))
     return found
 
 
@@ -81,11 +81,9 @@ def dot_plots(label: str, records: Sequence[Record]) -> list[str]:
 
 
 def cost_sections(timings: Sequence[Record]) -> list[Section]:
-    """The time of a step, if that was measured."""
-    if not timings:
-        return []
-    table = cost_table(timings)
-    return [Section("tab:per_iter_time", table.title, [replace(table, title="")])]
+    """The time of a step, and of a run, where that was measured."""
+    made = time_tables(timings).items()
+    return [Section(label, table.title, [replace(table, title="")]) for label, table in made]
 
 
 def study_sections(study: Sequence[Record]) -> list[Section]:
@@ -101,15 +99,15 @@ def runs_table(records: Sequence[Record]) -> Table:
     kinds: dict[tuple[str, ...], list[Record]] = {}
     for r in records:
         versions = f"emais {r.get('emais', '?')}, torch {r.get('torch', '?')}, Python {r.get('python', '?')}"
-        key = (r["data"], r["model"], r["optimizer"], str(r.get("hardware", "unknown")), versions)
+        key = (title_of(r["data"], [r]), r["model"], r["optimizer"], str(r.get("hardware", "unknown")), versions)
         kinds.setdefault(key, []).append(r)
     rows = []
-    for (data, *rest), own in kinds.items():
+    for named, own in kinds.items():
         steps = sum(r["num_steps"] for r in own)
         minutes = sum(r["ms_per_step"] * r["num_steps"] for r in own) / 6e4
         counts = ((f"{len(own)}", len(own)), (f"{steps:,}", steps), (f"{minutes:.1f}", minutes))
         cells = [Cell(text, sort=value) for text, value in counts]
-        rows.append([Cell(TITLES.get(data, data)), *map(Cell, rest), *cells])
+        rows.append([*map(Cell, named), *cells])
     head = ["data", "model", "optimizer", "hardware", "versions", "runs", "steps", "minutes of training"]
     caption = (
         "Minutes: training alone, without tests of the model on the way; runs that share a GPU share the time. SGD "
@@ -124,7 +122,8 @@ def hours(records: Sequence[Record]) -> str:
     if not runs:
         return ""
     minutes = sum(r["ms_per_step"] * r["num_steps"] for r in runs) / 6e4
-    paper = SEEDS * sum(mean for row in RUN_SECONDS_FMNIST.values() for mean, _ in row) / 3600
+    theirs = next(block for block in RUN_SECONDS if block.data == "fmnist")
+    paper = SEEDS * sum(mean for row in theirs.rows.values() for mean, _ in row) / 3600
     return (
         f" The {len(runs)} runs of the paper's methods in tab:res_fmnist took {minutes:.1f} minutes of training, side "
         f"by side; the paper's 120 add up to {paper:.1f} hours on a Tesla V100."

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .catalogue import Item
-from .config import Config, told_apart
-from .paper import NAMES, OURS
-from .results import Record
+from .config import Config
+from .paper import NAMES, OURS, TITLES
+from .results import Record, key_of
 from .training import mean_sd
 
 DASH = "–"
@@ -34,6 +34,11 @@ class Setting:
         return "map" if self.config.data == "chestxray14" else "test_error"
 
     @property
+    def title(self) -> str:
+        """The name of the data set, or of a subset of it."""
+        return title_of(self.config.data, self.records)
+
+    @property
     def values(self) -> list[float]:
         """The metric of each seed; NaN where a run has none."""
         return [number(record.get(self.metric)) for record in self.records]
@@ -49,6 +54,22 @@ class Setting:
         return mean_sd(self.values)[1]
 
 
+def title_of(data: str, records: Sequence[Record]) -> str:
+    """The name of a data set; it is called a subset where the records say so.
+
+    >>> title_of("chestxray14", [{"data_title": "ChestX-ray14 (subset of 4,999 images)"}]), title_of("fmnist", [])
+    ('ChestX-ray14 subset', 'Fashion-MNIST')
+    """
+    subset = any("(subset" in str(record.get("data_title")) for record in records)
+    return f"{TITLES.get(data, data)}{' subset' if subset else ''}"
+
+
+def item_title(item: Item, records: Sequence[Record]) -> str:
+    """What a table or figure shows, with the name of the chest data as the records have it."""
+    own = [record for record in records if record["data"] == "chestxray14"]
+    return item.title.replace(TITLES["chestxray14"], title_of("chestxray14", own))
+
+
 def number(value: Any) -> float:
     """A number of a record, where null stands for one that is not finite."""
     return math.nan if value is None else float(value)
@@ -61,8 +82,7 @@ def without_seed(config: Config) -> tuple[Any, ...]:
 
 def record_key(record: Record) -> tuple[Any, ...]:
     """`without_seed` of the record's configuration, without the time it takes to check one."""
-    values = [0 if f.name == "seed" else record.get(f.name, f.default) for f in fields(Config) if f.name != "options"]
-    return (*values, *told_apart(record.get("options", {})))
+    return key_of({**record, "seed": 0})
 
 
 def settings_of(configs: Sequence[Config], records: Sequence[Record]) -> list[Setting]:

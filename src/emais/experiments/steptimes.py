@@ -1,4 +1,4 @@
-"""The time of a step, as the benchmarks have measured it: tab:per_iter_time, and seconds for a time axis."""
+"""The time of a step, as the benchmarks have measured it: tab:per_iter_time, tab:res_time_*, and time axes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from .catalogue import LENGTHS
 from .cells import Cell, Table
-from .paper import NAMES, STEP_SECONDS
+from .paper import NAMES, OURS, RUN_SECONDS, STEP_SECONDS, TITLES, Block
 from .results import Record
-from .rows import empty
+from .rows import empty, with_sd
 from .selection import DASH, HEADS
 
 FILES = ("step_cpu.jsonl", "step_cuda.jsonl", "single_*.jsonl")
@@ -22,6 +23,21 @@ PAPER_ROWS = {
     "resnet18": ("cinic10", "paper, CINIC-10"),
     "resnet50": ("chestxray14", "paper, ChestX-ray14"),
 }
+COST = "tab:per_iter_time"
+RUNS = {  # the model, the data that give the lengths, and what these are called
+    "tab:res_time_fmnist": ("lenet5", "fmnist", "Fashion-MNIST"),
+    "tab:res_time_cinic10": ("resnet18", "cifar10", "CIFAR-10 in place of CINIC-10"),
+    "tab:res_time_nih": ("resnet50", "chestxray14", "ChestX-ray14 subset"),
+}
+LABELS = {COST: "Per-step time as a ratio to SGD"} | {
+    label: f"Training time in seconds, {title}" for label, (_, _, title) in RUNS.items()
+}
+
+
+def timings_of(results: Path) -> list[Record]:
+    """The step times that lie beside a folder of results, else those of the folder we are in."""
+    beside = results.resolve().parent / FOLDER
+    return read_timings(beside if beside.is_dir() else FOLDER)
 
 
 def read_timings(folder: Path = FOLDER) -> list[Record]:
@@ -90,7 +106,7 @@ def cost_table(timings: Sequence[Record]) -> Table:
         "paper calls its own not suitable for a detailed comparison. Alone: data, draws and crops on the device, too, "
         f"and over an SGD-Scan that reports its variance; elsewhere SGD-Scan is a plain loop."
     )
-    return Table(["case", *HEADS.values()], rows, caption, "Per-step time as a ratio to SGD")
+    return Table(["case", *HEADS.values()], rows, caption, LABELS[COST])
 
 
 def ratio_cell(case: Case, method: str) -> Cell:
@@ -114,6 +130,58 @@ def paper_ratio(data: str, method: str) -> Cell:
     ratio = seconds[method] / seconds["sgd-scan"]
     base = f" ({1e3 * seconds[method]:.1f})" if method == "sgd-scan" else ""
     return Cell(f"{ratio:.2f}{base}", sort=ratio, hover=f"{1e3 * seconds[method]:.3g} ms a step")
+
+
+# ---- the time of a run
+
+
+def time_tables(timings: Sequence[Record]) -> dict[str, Table]:
+    """All tables of times that there are timings for, by their labels."""
+    made = {COST: cost_table(timings)} if timings else {}
+    for label, (model, _, _) in RUNS.items():
+        case = best_case(timings, model)
+        if case is not None:
+            made[label] = run_table(label, case)
+    return made
+
+
+def run_table(label: str, case: Case) -> Table:
+    """tab:res_time_*: the time of a step times the length of each run, with the paper's below ours."""
+    _, data, _ = RUNS[label]
+    blocks = [block for block in RUN_SECONDS if block.label == label]
+    methods = [method for method in NAMES if method in (*blocks[0].methods, *OURS)]
+    rows = [
+        [Cell("ours"), Cell(str(steps), sort=steps), *(seconds_cell(case, m, steps) for m in methods)]
+        for steps in LENGTHS[data]
+    ]
+    rows += [row for block in blocks for row in paper_rows(block, methods, len(blocks) > 1)]
+    decays = " (with the weight decay as it prints it)" if len(blocks) > 1 else ""
+    caption = (
+        f"Seconds a run. Ours: one run alone, the milliseconds of a step as timed apart ({case.name}, on "
+        f"{case.place}) times the steps, without tests of the model on the way; runs side by side share the time and "
+        f"are quicker. The paper's{decays}: mean ± standard deviation, on a Tesla V100. {DASH} is not measured."
+    )
+    return Table(["whose", "steps", *(HEADS[m] for m in methods)], rows, caption, LABELS[label])
+
+
+def seconds_cell(case: Case, method: str, steps: int) -> Cell:
+    """The seconds of a run of so many steps."""
+    if method not in case.methods:
+        return empty("not measured")
+    seconds = case.ms(method) * steps / 1e3
+    return Cell(f"{seconds:.1f}", sort=seconds, hover=f"{steps} steps of {case.ms(method):.3f} ms")
+
+
+def paper_rows(block: Block, methods: Sequence[str], many: bool) -> list[list[Cell]]:
+    """The paper's rows; many: there are others with another weight decay, so it is told."""
+    name = f"paper, {TITLES[block.data]}{f', {block.printed}' if many else ''}"
+    made = []
+    for steps, row in block.rows.items():
+        of = dict(zip(block.methods, row, strict=True))
+        blank = Cell("", hover="not in the paper")
+        cells = [Cell(with_sd(*of[m], 1), sort=of[m][0]) if m in of else blank for m in methods]
+        made.append([Cell(name), Cell(str(steps), sort=steps), *cells])
+    return made
 
 
 def place(machine: Record) -> str:

@@ -10,21 +10,20 @@ from . import paper
 from .catalogue import Item, find
 from .cells import Cell, Table, to_markdown
 from .moretables import momentum_table, summary_table, tuned_table
-from .paper import COMPARABLE, OURS
+from .paper import COMPARABLE, OURS, STANDS_FOR, TITLES
 from .reaching import steps_tables
 from .recalibration import recalibration_table
 from .results import Record
 from .rows import Columns, count_cell, empty, first_cells, first_columns, gap_cell, paper_cell, printed_note, value_cell
-from .selection import DASH, HEADS, STAR, Setting, by_row, hardware, of_item, present, shown, starred
+from .selection import DASH, HEADS, STAR, Setting, by_row, hardware, item_title, of_item, present, shown, starred
 from .verdicts import AGREES, BOLD, bold, tally, verdict
 
 SPREAD = "± is the sample standard deviation over seeds."
-OTHER = {"cifar10": "CINIC-10", "chestxray14": "the full data"}  # what the paper has in place of ours
 NOT_COMPARED = {
     "cifar10": "CIFAR-10 stands in for CINIC-10, so the values themselves are not compared: the differences from "
     "SGD-Scan of the same row say more.",
-    "chestxray14": "Ours are runs on a subset of ChestX-ray14, shorter than the paper's (its three lengths stand "
-    "beside our three in their order), so the values are not compared: the differences from SGD-Scan say more.",
+    "chestxray14": "Our runs ({}) are shorter than the paper's (its three lengths stand beside our three in their "
+    "order), so the values are not compared: the differences from SGD-Scan say more.",
 }
 
 
@@ -62,7 +61,7 @@ def overview(item: Item, records: Sequence[Record]) -> Table:
     unit = "mAP in percent, higher is better" if more else "Test error in percent, lower is better"
     printed = printed_note([s for own in rows for s in own])
     caption = f"{unit}, {DASH} is not run yet. {hardware(settings)} {SPREAD} {BOLD}{printed}"
-    return Table([*columns, *methods.values()], lines, caption, item.title)
+    return Table([*columns, *methods.values()], lines, caption, item_title(item, records))
 
 
 def rows_with_runs(settings: Sequence[Setting]) -> list[list[Setting]]:
@@ -108,9 +107,10 @@ def uncompared(data: str, settings: Sequence[Setting]) -> Table:
             theirs_off = gap_cell(theirs.mean, scan.mean) if theirs and scan else Cell("")
             gaps = [gap_cell(setting.mean, base), theirs_off]
             lines.append([*ours_and_theirs(columns, setting), *gaps])
-    name = OTHER.get(data, data)
+    name = TITLES[STANDS_FOR[data]]
+    note = NOT_COMPARED[data].format(settings[0].title)
     head = [*columns, "method", "seeds", "ours", f"paper, {name}", "ours − our SGD-Scan", "paper's − its SGD-Scan"]
-    return Table(head, lines, f"{NOT_COMPARED.get(data, '')}{printed_note(settings)}", "Beside the paper's values")
+    return Table(head, lines, f"{note}{printed_note(settings)}", "Beside the paper's values")
 
 
 def ours_and_theirs(columns: Columns, setting: Setting) -> list[Cell]:

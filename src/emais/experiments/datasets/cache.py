@@ -8,13 +8,14 @@ import os
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from .base import PARTS, Arrays
 from .places import cache_folders
+from .sources import Source
 
 VERSION = 1  # of how the data are decoded and stored: raise it whenever that changes
 
@@ -39,6 +40,11 @@ def file_name(name: str, settings: Mapping[str, object]) -> str:
     """
     key = json.dumps([VERSION, name, settings], sort_keys=True)
     return f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
+
+
+def stamps(source: Source, names: Iterable[str]) -> str:
+    """A hash of names and stamps of files, for the settings: a file that was exchanged makes the data another set."""
+    return hashlib.sha256(json.dumps([(name, source.stamp(name)) for name in names]).encode()).hexdigest()
 
 
 def read(path: Path) -> Arrays | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import EmaisError, positive_int
 from .base import Arrays, Bytes, Data
-from .cache import cached
+from .cache import cached, stamps
 from .chestxray14_lists import FINDINGS, Split, read_split
 from .images import decode_all, grey_resized
 from .places import missing, places
@@ -68,7 +68,8 @@ def read(source: Source, size: int) -> Data:
             f"{source.path} lacks {len(absent)} of the {len(split.images)} images in its lists, {absent[0]} for one: "
             "unpack all of them"
         )
-    settings = {"size": size, "lists": hashlib.sha256(b"\0".join(texts)).hexdigest()}
+    lists, files = hashlib.sha256(b"\0".join(texts)).hexdigest(), [names[image] for image in split.images]
+    settings = {"size": size, "lists": lists, "files": stamps(source, files)}
     arrays = cached("chestxray14", settings, lambda: decoded(source, split, names, size))
     return Data.of("chestxray14", title(split), FINDINGS, arrays)
 

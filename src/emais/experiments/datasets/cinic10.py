@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ...errors import EmaisError, positive_int
 from .base import Arrays, Bytes, Data
-from .cache import cached
+from .cache import cached, stamps
 from .cifar10 import CLASSES
 from .images import decode_all, rgb_of_size
 from .places import missing, places
@@ -33,8 +32,9 @@ def load_cinic10(folder: Path | str | None = None, per_class: int = 9000) -> Dat
         layout = f"folders train and test (and valid, unused), each with {', '.join(CLASSES)}, of 32x32 .png files"
         raise missing("CINIC-10", looked, "the CINIC-10 page of Edinburgh DataShare (L. Darlow)", layout)
     names = {part: image_names(home, part, per_class) for part in PARTS}
-    listed = hashlib.sha256("\n".join(names["train"] + names["test"]).encode()).hexdigest()
-    arrays = cached("cinic10", {"names": listed}, lambda: decoded(home, names))
+    source = Folder(home)
+    settings = {"files": stamps(source, names["train"] + names["test"])}
+    arrays = cached("cinic10", settings, lambda: decoded(source, names))
     return Data.of("cinic10", title(per_class), CLASSES, arrays)
 
 
@@ -55,9 +55,8 @@ def image_names(home: Path, part: str, per_class: int) -> list[str]:
     return names
 
 
-def decoded(home: Path, names: dict[str, list[str]]) -> Arrays:
+def decoded(source: Folder, names: dict[str, list[str]]) -> Arrays:
     """Images and labels of both parts."""
-    source = Folder(home)
 
     def decode(name: str) -> Bytes:
         return rgb_of_size(source.read(name), source.where(name), 32)

@@ -47,7 +47,7 @@ def load_fmnist(folder: Path | str | None = None) -> Data:
 def fmnist_places(folder: Path | str | None) -> list[Path]:
     """The folders to look into, in this order."""
     given = [] if folder is None else [Path(folder).expanduser()]
-    return [*given, *(root / "fashion-mnist" for root in roots()), PACKAGED]
+    return [*given, *(root / "fashion-mnist" for root in (*given, *roots())), PACKAGED]
 
 
 def locate(folder: Path, name: str) -> Path | None:

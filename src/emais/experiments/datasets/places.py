@@ -16,12 +16,13 @@ def roots() -> list[Path]:
 
 
 def places(folder: Path | str | None, names: Sequence[str]) -> list[Path]:
-    """Where to look for a data set, in this order; a folder that is given is the only one.
+    """Where to look for a data set, in this order; a folder that is given comes first, and nothing outside it.
 
-    names: of its own folder in one of the roots; the root itself comes last.
+    names: of its own folder in the given one or in one of the roots; a root itself comes last.
     """
     if folder is not None:
-        return [Path(folder).expanduser()]
+        given = Path(folder).expanduser()
+        return [given, *(given / name for name in names)]
     return [place for root in roots() for place in (*(root / name for name in names), root)]
 
 

@@ -29,6 +29,10 @@ class Source:
         """The bytes of a file; KeyError where there is none of that name."""
         raise NotImplementedError
 
+    def stamp(self, name: str) -> tuple[int, int]:
+        """Two numbers that change with a file, without reading it."""
+        raise NotImplementedError
+
     def read(self, name: str) -> bytes:
         """The bytes of a file, or an error that says which file of what could not be read."""
         try:
@@ -65,6 +69,11 @@ class Folder(Source):
         except FileNotFoundError:
             raise KeyError(name) from None
 
+    def stamp(self, name: str) -> tuple[int, int]:
+        """Size, and when it was last written."""
+        found = os.stat(os.path.join(self.path, name))
+        return found.st_size, found.st_mtime_ns
+
 
 class Zip(Source):
     """Members of a .zip, read without unpacking it; several threads may read at once."""
@@ -83,6 +92,11 @@ class Zip(Source):
     def content(self, name: str) -> bytes:
         """The bytes of a member."""
         return self._zip.read(name)
+
+    def stamp(self, name: str) -> tuple[int, int]:
+        """Size and checksum."""
+        found = self._zip.getinfo(name)
+        return found.file_size, found.CRC
 
     def __exit__(self, *_: object) -> None:
         self._zip.close()

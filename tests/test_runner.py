@@ -1,0 +1,72 @@
+"""What the runner finds out before it trains: files that cannot be written, devices, memory, data of a wrong kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from emais import EmaisError
+from emais.experiments import runner
+from emais.experiments.config import Config, parse
+from emais.experiments.datasets import Data
+from emais.experiments.runner import check_device, check_memory, check_run, run_all
+
+TEXT = "data=digits model=perceptron method=emais batch_size=32 num_steps=5"
+
+
+def test_a_file_that_cannot_be_written_is_found_out_before_training(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setattr(runner, "load", lambda *args: pytest.fail("data were loaded"))
+    with pytest.raises(EmaisError, match=r"taken/runs.jsonl cannot be written \(.+\): give another place"):
+        run_all(parse(TEXT), tmp_path / "taken" / "runs.jsonl")
+
+
+def test_nothing_is_left_where_nothing_was_run(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "runs.jsonl"
+    assert run_all(parse(TEXT), path, budget=1e-9) == parse(TEXT)
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("device", ["cpu:x", "cuda:x"])
+def test_a_device_that_is_none(device: str, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(EmaisError, match=f"device '{device}' cannot be used here"):
+        check_device(device)
+
+
+def resnets(count: int, batch_size: int) -> list[Config]:
+    return [Config("cifar10", "resnet18", "emais", seed=k, batch_size=batch_size) for k in range(count)]
+
+
+def test_runs_that_do_not_fit_into_memory(monkeypatch) -> None:
+    monkeypatch.setattr(runner, "machine_memory", lambda: 8 << 30)
+    check_memory(resnets(1, 1024), "cpu")
+    with pytest.raises(
+        EmaisError, match=r"batch_size=2048, 1 at a time, needs about 12 GiB of memory, there are 8 GiB"
+    ):
+        check_memory(resnets(1, 2048), "cpu")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (12 << 30, 80 << 30))
+    check_memory(resnets(2, 128), "cuda")
+    check_memory(resnets(4, 64), "cuda")
+    with pytest.raises(
+        EmaisError, match=r"batch_size=256, 2 at a time, needs about 24 GiB of GPU memory, there are 12"
+    ):
+        check_memory(resnets(2, 256), "cuda")
+
+
+def test_the_memory_of_the_machine() -> None:
+    assert runner.machine_memory() > 1 << 30
+    with pytest.raises(EmaisError, match="of memory, there are"):
+        check_memory(resnets(1, 10**9), "cpu")
+
+
+@pytest.mark.parametrize("method", ["confidence", "confvar"])
+def test_methods_that_need_one_label(method: str) -> None:
+    x, y = torch.zeros(50, 1, 8, 8, dtype=torch.uint8), torch.zeros(50, 3)
+    data = Data("chestxray14", "several labels", ("a", "b", "c"), x, y, x, y)
+    run = Config("chestxray14", "resnet50", method, batch_size=8)
+    with pytest.raises(EmaisError, match=rf"{method} needs p\(true class\).* use emais or rais"):
+        check_run(run, data)
+    check_run(Config("chestxray14", "resnet50", "emais", batch_size=8), data)
