@@ -143,22 +143,37 @@ def test_a_step_that_raises_does_not_leave_the_factor_behind(task):
     forward(imp, dataset, model).backward()
     optimizer.step()
     assert optimizer.param_groups[0]["lr"] == 0.1
-    scheduler = lr_scheduler.ExponentialLR(optimizer, 0.5)
-    forward(imp, dataset, model).backward()
-    optimizer.fail = True
-    with pytest.raises(RuntimeError, match="out of luck"):
-        optimizer.step()
     assert abs(imp.diagnostics.lr_scale - 1) > 1e-3
-    optimizer.fail = False
-    scheduler.step()  # goes on from the scaled rate
-    forward(imp, dataset, model).backward()
+    group, applied = optimizer.param_groups[0], []
+    optimizer.register_step_pre_hook(lambda o, *_: applied.append(o.param_groups[0]["lr"]))
+    before = copy.deepcopy(optimizer.state_dict())
+
+    def fail():
+        forward(imp, dataset, model).backward()
+        optimizer.fail = True
+        with pytest.raises(RuntimeError, match="out of luck"):
+            optimizer.step()
+        optimizer.fail = False
+        assert group["lr"] == applied[-1] == pytest.approx(0.1 * imp.diagnostics.lr_scale)
+
+    fail()
+    loss = forward(imp, dataset, model)
+    assert group["lr"] == 0.1  # the next minibatch puts it right, before an epoch's scheduler sees it
+    loss.backward()
     optimizer.step()
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
-    optimizer.fail = True
-    forward(imp, dataset, model).backward()
-    with pytest.raises(RuntimeError, match="out of luck"):
+    assert applied[-1] == pytest.approx(0.1 * imp.diagnostics.lr_scale)  # of both minibatches together
+    assert applied[-1] != 0.1
+    fail()
+    assert optimizer.state_dict()["param_groups"][0]["lr"] == 0.1  # saved by one who catches it
+    for rate in (0.1, 0.2):  # another's after a failure: by a checkpoint, or set
+        fail()
+        optimizer.load_state_dict(before)
+        group = optimizer.param_groups[0]
+        group["lr"] = rate
+        forward(imp, dataset, model).backward()
         optimizer.step()
-    assert optimizer.state_dict()["param_groups"][0]["lr"] == pytest.approx(0.05)  # saved by one who catches it
+        assert group["lr"] == rate
+        group["lr"] = 0.1
 
 
 @pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)])

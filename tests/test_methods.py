@@ -218,6 +218,15 @@ def test_scoring_leaves_the_model_alone(task, own):
     assert model(dataset.tensors[0]).grad_fn is not None
 
 
+def test_a_lazy_batchnorm_is_looked_at_before_it_has_averages():
+    model = nn.Sequential(nn.LazyBatchNorm1d(), nn.Linear(4, 2))
+    for _ in range(2):
+        with looking(batch_statistics=True):
+            model(torch.randn(8, 4))
+    model(torch.randn(8, 4))
+    assert model[0].running_mean.any()
+
+
 @pytest.mark.parametrize("name", ["confidence", "confvar"])
 def test_a_first_minibatch_that_is_not_finite_is_no_reason_to_stop(name):
     imp = emais.create(name, 100, batch_size=8)

@@ -60,8 +60,9 @@ def test_non_finite_norms_change_nothing(cls):
         assert torch.equal(value, before[name]), name
 
 
-def test_what_is_below_0_is_no_norm():
-    scores = EMAScores(2)
+@BOTH
+def test_what_is_below_0_is_no_norm(cls):
+    scores = cls(2)
     scores.update(1, torch.tensor([0, 1]), torch.tensor([-INF, -1.0]))
     assert not any(value.any() for value in scores.state_dict().values())
 

@@ -67,7 +67,8 @@ class Engine:
         unbiased: bool = False,
         **unknown: Any,
     ) -> None:
-        self.refuse_unknown(unknown)
+        for option in unknown:
+            raise UnknownOption(self.name, option, self.settings())
         self.num_samples = num_samples = positive_int("num_samples", num_samples)
         self.batch_size = batch_size = positive_int("batch_size", batch_size)
         self.num_steps = num_steps = None if num_steps is None else positive_int("num_steps", num_steps)
@@ -93,7 +94,8 @@ class Engine:
     def settings(cls) -> list[str]:
         """Names of all settings that the constructor takes."""
         signatures = [inspect.signature(c.__init__) for c in cls.__mro__ if issubclass(c, Engine)]
-        named = [p.name for s in signatures for p in s.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        named = [p.name for s in signatures for p in s.parameters.values() if p.kind not in open_ended]
         return sorted(set(named) - {"self"})
 
     @classmethod
@@ -219,6 +221,8 @@ class Engine:
     ) -> tuple[Ticket, Tensor, Tensor | None]:
         """The ticket of a draw that was not used yet, its gradients (N, D) and the method's signal."""
         ticket = self._admit(losses, draw)
+        for scaler in self._scalers:
+            scaler.settle()
         g = per_sample(losses, logits, grads)
         return ticket, g, self.signal(losses.detach(), logits, g, draw.step)
 
@@ -335,9 +339,9 @@ class Engine:
         return scaler
 
     def _factor(self, since: int) -> Any:
-        """The factor of a step that has used `since` windows so far; 1 if there is no new one."""
+        """The factor of a step; 1 if no minibatch has come since there were `since` of them."""
         self._drain()
-        return 1.0 if self.monitor.windows == since else self.scale(self.monitor.factor())
+        return 1.0 if self.monitor.added == since else self.scale(self.monitor.factor())
 
     # ---- saving
 

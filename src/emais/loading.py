@@ -133,9 +133,8 @@ class Loader:
         check_options(options)
         self._engine, self._dataset, self._score = engine, dataset, score
         given = options.get("generator")
-        self._generator = None if given else torch.Generator(torch.get_default_device())  # not the global one
+        self._seeded = given is None  # by us, from (seed, step)
         own = given is not None or options.get("worker_init_fn") is not None  # the user sees to random numbers
-        options["generator"] = given or self._generator
         collate = options.pop("collate_fn", None) or default_collate
         self._length: int | None = None  # of the pass that is under way
         self.dataloader: DataLoader[Any] = DataLoader(
@@ -151,8 +150,10 @@ class Loader:
         self._length = self._engine.steps_in_pass()
         if not self._length and self._engine.num_steps is not None:
             warnings.warn(OVER.format(self._engine.num_steps), stacklevel=2)
-        if self._generator is not None:  # workers are seeded from it: by the step, so that a resumed pass is the same
-            self._generator.manual_seed(mix(self._engine.seed, self._engine.step) >> 1)
+        if self._seeded:  # workers are seeded from it: by the step, so that a resumed pass is the same
+            seed = mix(self._engine.seed, self._engine.step) >> 1
+            # not the global one, but on the device where torch expects that
+            self.dataloader.generator = torch.Generator(torch.get_default_device()).manual_seed(seed)
         seen = self._engine.diagnostics.step
         try:
             for batch, step in self._fetched():

@@ -60,13 +60,16 @@ class OwnStep:
 
     def __init__(self, factor: Callable[[int], Any], monitor: Monitor, siblings: list[Any]) -> None:
         self.optimizer, self._factor, self._monitor, self._siblings = None, factor, monitor, siblings
-        self._used = monitor.windows
+        self._used = monitor.added
         siblings.append(self)
+
+    def settle(self) -> None:
+        """There is no rate to put right."""
 
     def factor(self) -> Any:
         """The factor of this update: a float, or a 0-d tensor where the statistics live on a device."""
         factor = self._factor(self._used)
-        self._used = self._monitor.windows
+        self._used = self._monitor.added
         self._monitor.close()
         return factor
 
@@ -83,10 +86,11 @@ class StepScaler:
     `step(closure)` the forward pass happens inside the step: the closure is wrapped, so that the factor is that of
     the minibatch it has just computed. A tensor rate is changed in place, without waiting for the device.
 
-    `factor` gives the factor once everything observed has arrived, told how many windows were used before: a step
-    that nothing was observed for has factor 1. A factor of exactly 0, known on the host, skips the step: the gradients
-    are dropped, so neither parameters nor momentum change. After a step that raised, the rate is put right by the next
-    step, or when the optimizer's state is saved.
+    `factor` gives the factor once everything observed has arrived, told how many minibatches there were at the last
+    step: one that nothing was observed for has factor 1. A factor of exactly 0, known on the host, skips the step: the
+    gradients are dropped, so neither parameters nor momentum change. After a step that raised, the rate is put right
+    by `settle`: with the next minibatch, or when the optimizer's state is saved. A class that calls the step of
+    another has its hooks called for both: the inner ones must find what the outer ones found.
     """
 
     def __init__(
@@ -98,13 +102,14 @@ class StepScaler:
     ) -> None:
         self.optimizer, self._factor, self._monitor, self._siblings = optimizer, factor, monitor, siblings
         siblings.append(self)
-        self._used = monitor.windows
+        self._used = monitor.added
         self._saved: list[float | Tensor] = []
         self._scaled = 1.0  # by what, where rates are numbers
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
-            optimizer.register_state_dict_pre_hook(lambda _: self._restore()),
+            optimizer.register_state_dict_pre_hook(lambda _: self.settle()),
+            optimizer.register_load_state_dict_post_hook(lambda _: self._saved.clear()),
         ]
 
     @property
@@ -140,7 +145,6 @@ class StepScaler:
     def _scale(self) -> None:
         self._restore()  # in case an earlier step raised half-way
         factor = self._factor(self._used)
-        self._used = self._monitor.windows
         if not isinstance(factor, Tensor) and factor == 0:
             self.optimizer.zero_grad(set_to_none=True)
             return
@@ -157,16 +161,20 @@ class StepScaler:
                 lr.mul_(factor)
             self._saved.append(shared[id(lr)])
 
+    def settle(self) -> None:
+        """Take the factor off if it is still on, because the step raised."""
+        if self._saved:
+            self._restore()
+
     def _restore(self) -> None:
         for group, lr in zip(self.optimizer.param_groups, self._saved, strict=False):
             if isinstance(lr, Tensor):
                 group["lr"].copy_(lr)
-            elif group["lr"] == lr * self._scaled:
+            elif group["lr"] == lr * self._scaled:  # else it is another's by now, after a step that raised
                 group["lr"] = lr
-            else:  # a scheduler has gone on from the scaled rate, after a step that raised
-                group["lr"] /= self._scaled
         self._saved.clear()
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._restore()
+        self._used = self._monitor.added
         self._monitor.close()

@@ -47,7 +47,7 @@ class Monitor:
         self._xp: Any = np if on_host else torch
         self.rule = "none"
         self.step: int | Tensor = 0
-        self.open, self.windows = False, 0  # whether one is open, and how many there have been
+        self.open, self.added = False, 0  # whether a window is open; minibatches so far
         # gradient norms left out, and factors replaced by 1
         self.counts = self._zeros(2, "int64")
         self._gain = self._zeros(3, "float64")  # moving averages for the rule "rais"
@@ -68,7 +68,7 @@ class Monitor:
             self.counts[0] += (~(seen.norms <= NORM_MAX)).sum()
         if self.open and self._window is not None and self._goes_on(self._window, sums):
             sums = self._window + sums
-        self.windows += not self.open
+        self.added += 1
         self._window, self.open, self._factor, self.step = sums, True, None, seen.step
 
     def _goes_on(self, window: GradientSums, sums: GradientSums) -> bool:

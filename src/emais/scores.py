@@ -71,13 +71,13 @@ class EMAScores:
                 f"index and grad_norms must both be (N,), got {tuple(index.shape)} and {tuple(grad_norms.shape)}"
             )
         index, norms = index.to(self.mean.device), grad_norms.detach().to(self.mean)
+        norms = torch.where(norms >= 0, norms, torch.nan)  # below 0 is no norm
         if isinstance(step, Tensor):
-            return self._update_device(step, index, norms)
+            return self.update_device(step, index, norms)
         step = positive_int("step", step)
         check_index(index, self.num_samples)
-        norms = torch.where(norms >= 0, norms, torch.nan)  # below 0 is no norm
         if not self.mean.is_cpu:
-            return self._update_device(step, index, norms)
+            return self.update_device(step, index, norms)
         self.update_host(step, index.numpy(), norms.numpy())
         return self.weights(index)
 
@@ -111,8 +111,8 @@ class EMAScores:
         lasts[index] += age
         return index, mean + np.sqrt(var)
 
-    def _update_device(self, step: int | Tensor, index: Tensor, g: Tensor) -> Tensor:
-        """The same in fixed shapes and with no host sync: a norm that is not usable enters with age 0."""
+    def update_device(self, step: int | Tensor, index: Tensor, g: Tensor) -> Tensor:
+        """`update` in fixed shapes and with no host sync, of norms from 0: one that is not usable enters with age 0."""
         mean, var, last = (x.index_select(0, index) for x in (self.mean, self.var, self.last_step))
         usable = g <= NORM_MAX
         first = self._first_usable(index, usable)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from .errors import EmaisError
@@ -67,6 +68,11 @@ def _attributes(output: Any) -> list[str]:
     return list(own) if enter and not isinstance(output, nn.Module) else []
 
 
+def _is_lazy(module: nn.Module) -> bool:
+    """Whether it is still to learn its shapes: this call will make its averages, if it is to have some."""
+    return isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()
+
+
 @contextmanager
 def looking(batch_statistics: bool = False) -> Iterator[None]:
     """Inside, every model that this thread calls is in evaluation mode and builds no graph; its output begins one.
@@ -95,7 +101,7 @@ def looking(batch_statistics: bool = False) -> Iterator[None]:
         if depth == 1:  # the outermost: what the user calls
             gradients = torch.is_grad_enabled()
             for m in [m for m in module.modules() if m.training]:
-                if not (batch_statistics and isinstance(m, _BatchNorm)):
+                if not (batch_statistics and isinstance(m, _BatchNorm)) or _is_lazy(m):
                     m.training = False
                     were_training.append(m)
                 elif m.track_running_stats:

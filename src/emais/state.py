@@ -11,7 +11,6 @@ from .errors import EmaisError
 
 # first dimensions that vary: minibatches drawn ahead, and logits behind a smoothed gradient
 _FREE_LENGTH = {"passes.step", "passes.index", "passes.r", "monitor.grad"}
-_UNKNOWN = {"state.start"}  # NaN there means: not known yet
 
 
 def check_state(state: Any, mine: dict[str, Any], path: str = "") -> None:
@@ -56,5 +55,3 @@ def _check_tensor(value: Any, want: Tensor, name: str) -> None:
         raise EmaisError(f"{name} must be {want.dtype} of shape {tuple(want.shape)}, got {got}")
     if value.is_meta or value.layout != torch.strided or value.requires_grad:
         raise EmaisError(f"{name} must be a plain tensor as state_dict() gives it, not sparse, meta or with gradients")
-    if value.is_floating_point() and name not in _UNKNOWN and not value.isfinite().all():
-        raise EmaisError(f"{name} has values that are not finite: this state is damaged, go back to an earlier one")

@@ -62,7 +62,7 @@ class EMAIS(Weighted):
     def weigh(self, seen: Observation) -> tuple[Any, Any]:
         """UpdateStats and ComputeImportance."""
         if isinstance(seen.index, Tensor):
-            return seen.index, self._scores.update(seen.step, seen.index, seen.norms)
+            return seen.index, self._scores.update_device(seen.step, seen.index, seen.norms)
         return self._scores.update_host(seen.step, seen.index, seen.norms)
 
     def all_weights(self) -> Tensor:
