@@ -162,7 +162,7 @@ class Mailbox:
                 return self._buffers.pop(k)
         if len(self._buffers) >= 8:  # shapes that vary
             self._buffers.clear()
-        return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
+        return torch.empty(like.shape, dtype=like.dtype, device="cpu", pin_memory=True)
 
     def drain(self) -> None:
         """Make sure that all posted observations have been handled before what comes next."""
