@@ -104,7 +104,8 @@ def test_the_catalogue():
         for data in ("cifar10", "chestxray14")
         for method in ("sgd-scan", "sgd-uni", "rais", "presampling", "self-paced", "emais", "emais-auto")
     } | {("cifar10", "confidence"), ("cifar10", "confvar")}
-    assert {c.num_steps for c in ITEMS["batchnorm"].configs(1) if c.data == "cifar10"} == {17500}
+    long = [c.method for c in ITEMS["batchnorm"].configs(1) if c.num_steps == 35000]
+    assert long == ["sgd-scan", "rais", "emais"]
     assert {c.weight_decay for c in ITEMS["batchnorm"].configs(1) if c.data == "cifar10"} == {1e-4, 5e-4}
     with pytest.raises(EmaisError, match=r"seeds must be .* got 0"):
         ITEMS["tab:adam"].configs(seeds=0)

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import statistics
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -417,7 +418,7 @@ def test_results_has_the_numbers_of_the_tables():
     """Its first table is the first of tables.md, bold as there."""
     made = re.findall(r"^\| .* \| (\d+) \| ((?:[^|\n]+ \| ){4})[^|\n]+ \|$", first_table(DOCS / "tables.md"), re.M)
     told = re.findall(r"^\|.*\| (\d+) \| [\dto ]+ \| ((?:[^|\n]+ \| ?){4})$", first_table(RESULTS), re.M)
-    assert len(made) == 11
+    assert len(made) == 12
     assert {(n, re.sub(r" \([\d.]+\)", "", cells).strip(" |")) for n, cells in told} == {
         (n, cells.strip(" |")) for n, cells in made
     }
@@ -490,9 +491,13 @@ def test_what_is_said_of_the_lead_of_auto_holds():
         for own, scan in ((cifar[(*row, "emais-auto")], cifar[(*row, "sgd-scan")]) for row in CIFAR_ROWS)
     ]
     in_order = [*short, *of_cifar, *over_scan, *rest[:3], long, *rest[3:]]
+    in_order += [
+        (f"{own.mean - scan.mean:.2f}", clearly(own, scan), True)
+        for own, scan in ((chest[(*row, "emais-auto")], chest[(*row, "sgd-scan")]) for row in CHEST_ROWS)
+    ]
     assert re.findall(r"\d\.\d\d", said) == [gap for gap, *_ in in_order]
-    assert [k for k, (_, clear, _) in enumerate(in_order) if clear] == [0, 4, 11]  # 0.45, 0.61 and 0.46
-    assert [ahead for *_, ahead in in_order] == [True] * 7 + [False] * 4 + [True] * 2
+    assert [k for k, (_, clear, _) in enumerate(in_order) if clear] == [0, 4, 11, 14, 15]
+    assert [ahead for *_, ahead in in_order] == [True] * 7 + [False] * 4 + [True] * 5
     assert len(found) == 11  # comparisons, "one of eleven"
 
 
@@ -515,7 +520,8 @@ def test_what_is_said_in_short_holds():
     )
     gaps = [lead(cifar, row) for row in CIFAR_ROWS]
     assert [clear for _, clear in gaps] == [False, True]
-    assert f"it is {gaps[0][0]} and {gaps[1][0]} ahead, the second clearly" in said
+    gaps.append(lead(cifar, CIFAR_LONG))
+    assert "it is {} and {} ahead, the second clearly, and {} at 35000".format(*[g for g, _ in gaps]) in said
     assert lead(fmnist, rows[0], "emais-auto", "emais") == ("0.45", True)
     assert lead(adam, ("fmnist", "adam", 1e-3, 25000), "emais-auto") == ("-0.30", True)
     unbiased = ("sgd-uni", "rais", "presampling", "emais", "emais-auto")
@@ -535,6 +541,8 @@ def test_what_is_said_in_short_holds():
 
 
 CIFAR_ROWS = [("cifar10", "sgd", decay, 17500) for decay in (1e-4, 5e-4)]
+CIFAR_LONG = ("cifar10", "sgd", 5e-4, 35000)
+CHEST_ROWS = [("chestxray14", "sgd", 1e-4, steps) for steps in (1000, 2000, 4000)]
 
 
 def test_what_is_said_of_the_other_methods_on_cifar10_holds():
@@ -608,7 +616,7 @@ def test_what_is_said_of_memory_and_rules_on_cifar10_holds():
     assert f"second half is {min(scores)} to {max(scores)} with τ = 2500, 7500, 17500 and Linear-τ" in words(RESULTS)
     assert f"τ = 1250 has {own[17500, 'EMAIS, τ = 1250'][4]}" in words(RESULTS)
     assert own[17500, "EMAIS, τ = 1250"][4] > max(scores)
-    assert f"steps it goes from {own[8750, 'EMAIS'][4]} to {own[26250, 'EMAIS'][4]}" in words(RESULTS)
+    assert f"steps to those of 35000 it goes from {own[8750, 'EMAIS'][4]} to {own[35000, 'EMAIS'][4]}" in words(RESULTS)
     first = settings("tab:res_cinic10")[(*CIFAR_ROWS[1], "rais")].records[0]
     assert first["seed"] == 0
     linear = own[17500, "RAIS, rule linear"]
@@ -639,6 +647,119 @@ def test_what_is_said_of_batchnorm_holds():
     assert min(chest) < 0 < max(chest)
     assert f"at most {max(map(abs, chest)):.2f} on average" in words(RESULTS)
     assert not any((*row, method) in own for row in CIFAR_ROWS for method in ("sgd-scan", "rais"))
+
+
+def test_what_is_said_of_the_chest_subset_holds():
+    """Every method's lead over SGD-Scan beside the paper's, which are clear, and how much there is to gain."""
+    own = settings("tab:res_nih")
+    [block] = [b for b in BLOCKS if b.label == "tab:res_nih"]
+    papers = {
+        method: [f"{abs(row[k][0] - row[0][0]):.2f}" for row in block.rows.values()]
+        for k, method in enumerate(block.methods)
+    }
+
+    def leads(method):
+        ours = [own[(*row, method)].mean - own[(*row, "sgd-scan")].mean for row in CHEST_ROWS]
+        return [f"{x:+.2f}".replace("-", "−") for x in ours]
+
+    def clear(method):
+        return [clearly(own[(*row, method)], own[(*row, "sgd-scan")]) for row in CHEST_ROWS]
+
+    def three(numbers):
+        return "{}, {} and {}".format(*numbers)
+
+    said = words(RESULTS).partition("**On the chest subset ")[2].partition(" - **")[0]
+    for method, name in (("rais", "RAIS has"), ("presampling", "Presampling")):
+        assert f"{name} {three(leads(method))} ({three(papers[method])})" in said
+        assert not any(clear(method))
+    plain = three([x.strip("+") for x in leads("emais")])
+    assert f"EMAIS's {plain} (the paper's, on all of ChestX-ray14, are {three(papers['emais'])})" in said
+    assert f"its mAP is {plain} above SGD-Scan's, the last clearly" in words(RESULTS)
+    assert clear("emais") == [False, False, True]
+    auto = [x.strip("+") for x in leads("emais-auto")]
+    assert f"its mAP is {plain} points above" in words(README)
+    assert f"EMAIS-auto's {three(auto)}; of these the last of EMAIS and the last two of EMAIS-auto" in words(README)
+    assert clear("emais-auto") == [False, True, True]
+    behind = [x.strip("−") for x in leads("self-paced")]
+    assert f"{three(behind)} behind SGD-Scan ({three(papers['self-paced'])})" in said
+    orders = []
+    for row in CHEST_ROWS:
+        means = sorted((s.mean, key[-1]) for key, s in own.items() if key[:-1] == row and key[-1] != "emais-auto")
+        orders.append([method for _, method in means])
+    assert [order[0] for order in orders] == ["self-paced"] * 3
+    assert [len(order) - order.index("emais") for order in orders] == [1, 3, 1]
+    assert orders[1][-1] == "presampling"
+    behind = own[(*CHEST_ROWS[1], "presampling")].mean - own[(*CHEST_ROWS[1], "emais")].mean
+    assert f"{behind:.2f} behind Presampling" in said
+    runs = [[r["curves"] for r in own[(*row, "emais")].records] for row in CHEST_ROWS]
+    room = {round(sum(c["tr_unif"][30:]) / sum(c["tr_opt"][30:]), 1) for some in runs for c in some}
+    assert room == {1.6}
+    scores = [statistics.median(x for c in some for x in c["score"][30:]) for some in runs]
+    assert f"(S(W) {min(scores):.2f} to {max(scores):.2f})" in said
+    for name, method in (("SGD-Uni", "sgd-uni"), ("Presampling", "presampling"), ("Self-paced", "self-paced")):
+        cells = [f"{own[(*row, method)].mean:.2f} ± {own[(*row, method)].sd:.2f}" for row in CHEST_ROWS]
+        assert f"{name} {three(cells)}" in words(RESULTS)
+
+
+def test_what_is_said_of_tuned_rates_on_cifar10_holds():
+    records = Results(DOCS.parent / "results" / "cifar10.jsonl").read()
+    found = present(of_item(ITEMS["tuned_lr_cifar10"], records))
+    own = {(s.config.method, s.config.lr): s for s in found}
+    rates = (0.03, 0.1, 0.3)
+    for method, name in (("sgd-scan", "SGD-Scan"), ("emais", "EMAIS"), ("rais", "RAIS")):
+        low, paper, high = (own[method, rate] for rate in rates)
+        assert f"{name} {low.mean:.2f}, {paper.mean:.2f} ± {paper.sd:.2f} and {high.mean:.2f}" in words(RESULTS)
+        assert len(low.records) == len(high.records) == 1
+    for method in ("sgd-scan", "emais"):
+        assert min(rates, key=lambda rate: own[method, rate].mean) == 0.1
+    assert all(own["emais", rate].mean < own["sgd-scan", rate].mean for rate in rates)
+    first = [next(r["test_error"] for r in own[m, 0.1].records if r["seed"] == 0) for m in ("sgd-scan", "emais")]
+    assert "With seed 0 at 0.1 SGD-Scan has {:.2f}, EMAIS {:.2f}".format(*first) in words(RESULTS)
+
+
+def test_what_is_said_of_rais_standing_still_holds():
+    """Its weights do not change any more, its error does, and BatchNorm's statistics are why."""
+    own = settings("batchnorm")
+    rais, scan, ours = (own[(*CIFAR_LONG, method)] for method in ("rais", "sgd-scan", "emais"))
+    curves = rais.records[0]["curves"]
+    late = curves["test_error"][curves["test_step"].index(26600)]
+    assert curves["lr"][-10:] == [0] * 10
+    again = [recalibrated(s)[0] for s in (rais, scan, ours)]
+    assert f"from {late:.2f} at step 26600 to {rais.mean:.2f}" in words(RESULTS)
+    assert "then have {:.2f}, SGD-Scan's {:.2f}".format(*again) in words(RESULTS)
+    assert f"SGD-Scan goes from {scan.mean:.2f} to {again[1]:.2f}" in words(RESULTS)
+    assert f"EMAIS from {ours.mean:.2f} to {again[2]:.2f}" in words(RESULTS)
+    card = words(CARDS["rais"])
+    assert f"from {late:.2f} % at step 26600 to {rais.mean:.2f} % at the end" in card
+    assert f"uniform minibatches it is {again[0]:.2f} %" in card
+    assert ours.mean < scan.mean
+    assert again[2] > again[1]  # "its lead is gone"
+    records = Results(DOCS.parent / "results" / "cifar10.jsonl").read()
+    tuned = {r["lr"]: (r["test_error"], r["recalibrated"]) for r in records if r["method"] == "rais" and r["lr"] != 0.1}
+    assert "with rate 0.03 {:.2f} becomes {:.2f}, but with 0.3 {:.2f} becomes {:.2f}".format(
+        *tuned[0.03], *tuned[0.3]
+    ) in words(RESULTS)
+
+
+def test_what_is_said_of_following_holds():
+    """SGD-Uni with minibatches of EMAIS's N_ems has EMAIS's training loss, and not that of N = 128."""
+    records = Results(DOCS.parent / "results" / "fmnist.jsonl").read()
+    found = present(of_item(ITEMS["fig:fmnist_sgd_unif_n_ems"], records))
+    own = {(s.config.method, s.config.follow): s for s in found}
+
+    def losses(*key):
+        curves = [r["curves"]["loss"] for r in own[key].records]
+        return [statistics.mean(points) for points in zip(*curves, strict=True)]
+
+    leader, follower, plain = losses("emais", ""), losses("sgd-uni", "emais"), losses("sgd-uni", "")
+    assert follower == pytest.approx(leader, rel=0.12)
+    of = itemgetter(9, 29, -1)
+    said = words(RESULTS).partition("within 12 % at every point: ")[2].partition(". The test errors")[0]
+    assert "{:.2f} after a sixth of the run, {:.2f} after a half, {:.2f} at its end".format(*of(leader)) in said
+    assert [f"{x:.2f}" for x in of(follower)[1:]] == [f"{x:.2f}" for x in of(leader)[1:]]
+    assert "has {:.2f}, {:.2f} and {:.2f}".format(*of(plain)) in said
+    cells = [f"{own[key].mean:.2f} ± {own[key].sd:.2f}" for key in (("sgd-uni", "emais"), ("emais", ""))]
+    assert f"The test errors are {cells[0]} and {cells[1]}" in words(RESULTS)
 
 
 def measured(file):

@@ -149,6 +149,7 @@ ITEMS: dict[str, Item] = {
             "BatchNorm with the statistics of training, and with those of uniform minibatches",
             (
                 f"{CIFAR} method={ALL} weight_decay=1e-4,5e-4 num_steps=17500",
+                f"{CIFAR} method=sgd-scan,rais,emais weight_decay=5e-4 num_steps=35000",
                 f"{CHEST} method={MULTI_LABEL} {steps('chestxray14')}",
             ),
             needs="recalibrated",

@@ -150,8 +150,7 @@ MAKERS: dict[str, tuple[Callable[[Sequence[Setting]], list[Chart]], str]] = {
     "fig:fmnist_sgd_unif_n_ems": (
         row_by_row(following),
         f"{HIGH} The run that follows has its sizes from some 60 points of EMAIS's run, where the paper's has them "
-        "from every step. Runs whose records have no hash of the source took N_ems of the points, a ratio of sums "
-        "below the mean of EMAIS's own factors, so their learning rate is somewhat lower than EMAIS's.",
+        "from every step.",
     ),
     "fig:fmnist_lr_adjust_ablation": (
         row_by_row(lr_ablation),
