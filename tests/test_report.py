@@ -194,7 +194,9 @@ def test_one_of_the_papers_methods_alone_is_not_the_best_of_them() -> None:
     assert "EMAIS is bold" not in text
     more = markdown_page([*both, *runs(fmnist("rais"), 9.5, 9.6)], [])
     assert "| 1e-3 | 6250 | – | 9.55 ± 0.07 | **9.10 ± 0.14** | **9.00 ± 0.14** | EMAIS 9.10 ± 0.14 |" in more
-    assert "EMAIS is bold in 1 of the 1 rows with another of the paper's methods." in more
+    assert "EMAIS is bold in 1 of the 1 rows with another of the paper's methods and several seeds." in more
+    single = [*runs(fmnist("emais", num_steps=12500), 8.0), *runs(fmnist("rais", num_steps=12500), 9.0)]
+    assert "EMAIS is bold in 1 of the 1 rows" in markdown_page([*both, *runs(fmnist("rais"), 9.5, 9.6), *single], [])
 
 
 def test_agreement_by_hand() -> None:
@@ -255,6 +257,12 @@ def test_tuned_learning_rates() -> None:
     assert "| RAIS | – | – | – | – | – |" in text
     said = "EMAIS is 1.00 points ahead of SGD-Scan with these, 2.00 points ahead of SGD-Scan with the paper's."
     assert any(said in s for s in findings(tuned))
+    better = [record(replace(fmnist("sgd-scan"), seed=seed), 9.75 + seed) for seed in (0, 1)]
+    at_papers = [r for r in tuned if (r["method"], r["lr"]) != ("sgd-scan", 0.01)] + better
+    rais = [record(replace(fmnist("rais"), lr=lr), 9.0 + lr) for lr in (0.01, 0.03)]
+    [said] = [s for s in findings(at_papers + rais) if "tuned" in s]
+    assert "RAIS 9.01 % at 0.01 (one seed)" in said
+    assert said.endswith("EMAIS is 0.75 points ahead of SGD-Scan, both at the paper's rate.")
     partly = markdown("tuned_lr", tuned + runs(fmnist("emais-auto"), 8.0, 9.0))
     assert "| EMAIS-auto* | – | 8.50 ± 0.71 | – | – | – |" in partly  # one rate is not a choice
 
@@ -458,6 +466,9 @@ def test_what_is_said_of_the_rows() -> None:
     assert "EMAIS-auto has a better mean than EMAIS in 1 of 1 rows" in said[1]
     assert "EMAIS-auto has a better mean than SGD-Scan in 1 of 1 rows" in said[2]
     assert all(text.endswith("behind by more than that in none.") for text in said[:3])
+    single = [*runs(fmnist("emais", 12500), 8.0), *runs(fmnist("sgd-scan", 12500), 9.0)]
+    wanted = "in 2 of 2 rows (1 of one seed, without a standard error), by more than two standard errors in 1;"
+    assert wanted in findings(SMALL + single)[0]
 
 
 def test_rows_in_which_a_method_is_clearly_behind_are_named() -> None:

@@ -59,11 +59,15 @@ def glance(records: Sequence[Record]) -> Table | None:
 
 
 def emais_among_papers(rows: Sequence[Sequence[Setting]]) -> str:
-    """In how many rows EMAIS is among the best of the paper's methods, where there are others."""
+    """In how many rows EMAIS is among the best of the paper's methods, where there are others and several seeds."""
     there = [{s.config.method: s for s in row if math.isfinite(s.mean)} for row in rows]
-    own = [row for row in there if "emais" in row and len(row.keys() - set(OURS)) > 1]
+    own = [row for row in there if "emais" in row and len(row["emais"].records) > 1 and len(row.keys() - set(OURS)) > 1]
     strong = sum(bold([row["emais"], *(s for m, s in row.items() if m != "emais")])[0] for row in own)
-    return f" EMAIS is bold in {strong} of the {len(own)} rows with another of the paper's methods." if own else ""
+    return (
+        f" EMAIS is bold in {strong} of the {len(own)} rows with another of the paper's methods and several seeds."
+        if own
+        else ""
+    )
 
 
 # ---- sentences
@@ -85,13 +89,15 @@ def standing(records: Sequence[Record]) -> list[str]:
 def comparison(both: Sequence[tuple[Setting, Setting]]) -> str:
     """In how many rows one method is ahead of another, and in which it is clearly behind."""
     names = [method_name(s.config).replace("Adam-", "SGD-") for s in both[0]]
+    single = sum(min(len(a.records), len(b.records)) == 1 for a, b in both)
+    known = f" ({single} of one seed, without a standard error)" if single else ""
     ahead = [(a, b) for a, b in both if better(a, a.mean, b.mean)]
     clear = sum(clearly(a, b) for a, b in ahead)
     lost = [against(a, b) for a, b in both if better(a, b.mean, a.mean) and clearly(a, b)]
     where = f"{len(lost)} ({'; '.join(lost)})" if lost else "none"
     return (
-        f"{names[0]} has a better mean than {names[1]} in {len(ahead)} of {len(both)} rows, by more than two standard "
-        f"errors in {clear or 'none'}; it is behind by more than that in {where}."
+        f"{names[0]} has a better mean than {names[1]} in {len(ahead)} of {len(both)} rows{known}, by more than two "
+        f"standard errors in {clear or 'none'}; it is behind by more than that in {where}."
     )
 
 
@@ -115,10 +121,15 @@ def tuned_sentences(records: Sequence[Record]) -> list[str]:
         best = {s.config.method: s for own in by_method(settings) for s in own if s.config.lr == best_rate(own)}
         if not {"emais", "sgd-scan"} <= best.keys():
             continue
-        each = ", ".join(f"{method_name(s.config)} {with_sd(s.mean, s.sd)} % at {s.config.lr:g}" for s in best.values())
+        each = ", ".join(
+            f"{method_name(s.config)} {with_sd(s.mean, s.sd)} % at {s.config.lr:g}{' (one seed)' * (len(s.records) == 1)}"
+            for s in best.values()
+        )
         config = best["emais"].config
         same = {s.config.method: s for s in settings if s.config.lr == paper_rate(config.data)}
         gaps = [f"{lead(s)} with {which}" for s, which in ((best, "these"), (same, "the paper's")) if lead(s)]
+        if all(best[m] is same.get(m) for m in ("emais", "sgd-scan")):
+            gaps = [f"{lead(best)}, both at the paper's rate"]
         found.append(
             f"With the learning rate tuned for each method ({best['emais'].title}, {config.num_steps} steps): {each}. "
             f"EMAIS is {', '.join(gaps)}."
