@@ -121,10 +121,7 @@ def tuned_sentences(records: Sequence[Record]) -> list[str]:
         best = {s.config.method: s for own in by_method(settings) for s in own if s.config.lr == best_rate(own)}
         if not {"emais", "sgd-scan"} <= best.keys():
             continue
-        each = ", ".join(
-            f"{method_name(s.config)} {with_sd(s.mean, s.sd)} % at {s.config.lr:g}{' (one seed)' * (len(s.records) == 1)}"
-            for s in best.values()
-        )
+        each = ", ".join(map(at_its_rate, best.values()))
         config = best["emais"].config
         same = {s.config.method: s for s in settings if s.config.lr == paper_rate(config.data)}
         gaps = [f"{lead(s)} with {which}" for s, which in ((best, "these"), (same, "the paper's")) if lead(s)]
@@ -135,6 +132,13 @@ def tuned_sentences(records: Sequence[Record]) -> list[str]:
             f"EMAIS is {', '.join(gaps)}."
         )
     return found
+
+
+def at_its_rate(setting: Setting) -> str:
+    """A method, what it reaches and with which learning rate."""
+    seeds = " (one seed)" if len(setting.records) == 1 else ""
+    reached = with_sd(setting.mean, setting.sd)
+    return f"{method_name(setting.config)} {reached} % at {setting.config.lr:g}{seeds}"
 
 
 def paper_rate(data: str) -> float:
