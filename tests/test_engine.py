@@ -277,7 +277,7 @@ def test_misuse_of_a_draw(task):
     losses, z = losses_of(model, batch)
     for args, message in [
         ((losses.mean(), z, draw), r'shape \(16,\).*got \(\).*reduction="none"'),
-        ((losses[:5], z, draw), r"shape \(16,\).*got \(5,\)"),
+        ((losses[:5], z, draw), r"shape \(16,\).*got \(5,\): the minibatch lost samples .* collate_fn"),
         ((losses[:, None].expand(16, 3), z, draw), r"got \(16, 3\)"),
         ((losses, z[:5], draw), r"got \(5, 3\)"),
         ((losses, z.detach(), draw), "logits do not require grad"),
@@ -295,14 +295,45 @@ def test_misuse_of_a_draw(task):
     imp.loss(losses, z, draw)  # none of the refusals used it up
     with pytest.raises(EmaisError, match="attach takes a torch optimizer, got Linear"):
         imp.attach(model)
-    with pytest.raises(EmaisError, match=r"used already.* closure several times, such as LBFGS"):
+    with pytest.raises(EmaisError, match=r"used already.* second forward pass .* closure several times, such as LBFGS"):
         imp.loss(losses, z, draw.to("cpu"))
     with pytest.raises(EmaisError, match=r"index and losses must both be \(n,\), .* got \(2,\) and \(16,\)"):
         imp.refresh(torch.tensor([0, 1]), losses, z)
     with pytest.raises(EmaisError, match=r"got torch.bool: of a mask, mask.nonzero\(\).squeeze\(1\)"):
         imp.refresh(torch.ones(16, dtype=torch.bool), losses, z)
+    with pytest.raises(EmaisError, match=r"take z = model\(x\)\.detach\(\)\.requires_grad_\(\) .* or pass grads="):
+        imp.refresh(torch.arange(16), losses, z.detach())
+    with pytest.raises(AttributeError, match=r"no 'nems': they have step, .* did you mean 'n_ems'\?"):
+        _ = imp.diagnostics.nems
     with pytest.raises(EmaisError, match=r"grads must be a tensor .* got ndarray"):
         other.loss(losses, z, other.draw(), grads=np.zeros((16, 3)))
+
+
+def test_an_optimizer_that_is_not_attached_is_noticed(task):
+    """A second phase of training with a new one: once, and not because minibatches are accumulated."""
+    dataset, model = task
+    imp = emais.EMAIS(96, 16)
+    first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    handle = imp.attach(first)
+
+    def train(steps, optimizer):
+        for _ in range(steps):
+            draw = imp.draw()
+            losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+            imp.loss(losses, z, draw).backward()
+        optimizer.step()
+        return imp.diagnostics.batch_size
+
+    assert train(100, first) == 1600
+    with pytest.warns(
+        UserWarning, match=r"101 minibatches were observed since .*: attach the one that trains now"
+    ) as seen:
+        train(250, second)
+    assert len(seen) == 1
+    handle.remove()
+    imp.attach(second)
+    train(1, second)
+    assert train(2, second) == 32
 
 
 def test_global_generators_are_left_alone(task):

@@ -92,6 +92,7 @@ def test_misuse_is_named():
         ((losses.mean(), z), r"got \(\).*reduction='none'"),
         ((losses, z[:3]), r"N = 6 .* got \(3, 4\)"),
         ((losses, z.detach()), "logits do not require grad"),
+        ((losses, z.repeat(3, 1)), r"N = \d+ as the losses, got .*: pass them as they were before they were flattened"),
         ((losses.detach(), z), "losses do not require grad"),
         ((losses, z.clone()), "losses do not depend on logits"),
     ]:

@@ -457,6 +457,14 @@ def test_unfit_data_sets(dataset, message):
         emais.EMAIS(60, 8).loader(dataset)
 
 
+def test_a_default_device_that_was_taken_back(task):
+    """torch 2.6 has none to ask for then."""
+    torch.set_default_device("cpu")
+    torch.set_default_device(None)
+    batch, draw = next(iter(emais.EMAIS(96, 16).loader(task[0])))
+    assert len(batch[0]) == len(draw) == 16
+
+
 @pytest.mark.parametrize("name", ["batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"])
 def test_options_that_are_the_engines(name):
     with pytest.raises(EmaisError, match=f"{name} is the engine's to decide"):

@@ -410,6 +410,23 @@ def test_self_paced_skips_a_step_with_nothing_kept(task):
     assert imp.diagnostics.skipped == 1
 
 
+@pytest.mark.parametrize("resident", [False, True])
+def test_self_paced_does_not_hide_a_loss_that_is_not_finite(task, resident):
+    """It is not kept, but its gradient is 0 times infinity: a guard on the loss must see it."""
+    dataset, model = task
+    inputs = dataset.tensors[0].clone()
+    inputs[7] = torch.nan
+    imp = emais.create("self-paced", 96, batch_size=16, num_steps=6, resident=resident)
+    for _ in range(6):
+        draw = imp.draw()
+        losses, z = losses_of(model, (inputs[draw.index], dataset.tensors[1][draw.index]))
+        loss = imp.loss(losses, z, draw)
+        assert bool(loss.isfinite()) == (7 not in draw.index)
+        model.zero_grad()
+        loss.backward()
+        assert bool(model.weight.grad.isfinite().all()) == bool(loss.isfinite())
+
+
 def test_self_paced_with_accumulation_counts_the_whole_step(task):
     dataset, model = task
     imp = emais.create("self-paced", M, batch_size=N)
@@ -479,6 +496,20 @@ def test_no_bytes_a_sample(name):
 def test_bad_settings(name, options, message):
     with pytest.raises(EmaisError, match=message):
         emais.create(name, M, batch_size=N, **options)
+
+
+def test_candidates_of_presampling_are_not_trained_on(task):
+    dataset, model = task
+    imp = emais.create("presampling", 96, batch_size=16, presample=32)
+    draw = imp.draw()
+    losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+    with pytest.raises(EmaisError, match=r"all 32 candidates, not the 16 to train on: imp\.draw\(f\)"):
+        imp.loss(losses, z, draw)
+
+
+@pytest.mark.parametrize("name", emais.METHODS)
+def test_the_batch_size_may_come_third(name):
+    assert emais.create(name, 96, 16).batch_size == emais.METHODS[name](96, 16).batch_size == 16
 
 
 def test_score_is_for_presampling(task):

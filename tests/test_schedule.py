@@ -154,3 +154,24 @@ def test_rais_rule_is_the_gain_from_averaged_moments(task, resident):
         gain = max(1.0, 1 + (corrected[0] - corrected[1]) / (16 * corrected[2]))
         assert used[-1] == pytest.approx(gain, rel=1e-5)
     assert used[-1] > 1.01
+
+
+def test_a_schedule_ends_where_its_scheduler_does():
+    """Without num_steps t_eff would go on, a cosine rise again and OneCycleLR raise."""
+    for make in (SCHEDULERS["cosine"], lambda o: S.OneCycleLR(o, 0.3, total_steps=T, cycle_momentum=False)):
+        optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
+        imp = emais.create("rais", 96, batch_size=16)
+        imp.monitor = Constant(1.5)
+        schedule = EffectiveSchedule(make(optimizer), imp)
+        for _ in range(2 * T):
+            optimizer.step()
+            schedule.step()
+        assert schedule.t_eff == schedule.num_steps in (T, T - 1)
+        assert optimizer.param_groups[0]["lr"] < 1e-4
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
+    parts = SCHEDULERS["sequence"](optimizer)
+    with pytest.raises(EmaisError, match="SequentialLR has an end that t_eff would pass: give num_steps="):
+        EffectiveSchedule(parts, imp)
+    assert EffectiveSchedule(parts, imp, num_steps=T).num_steps == T
+    with pytest.raises(EmaisError, match="num_steps must be a whole number of at least 1, got 0"):
+        EffectiveSchedule(parts, imp, num_steps=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Iterable
 from typing import Any, overload
 
@@ -32,6 +33,11 @@ from .state import check_state
 from .transfer import Mailbox, Observation
 
 STATE_VERSION = 1
+UNSTEPPED = (
+    "{} minibatches were observed since an attached optimizer has stepped: attach the one that trains now, and "
+    "remove() the old handle; until then no learning rate is scaled, and the report is of all of them together"
+)
+PATIENCE = 100  # minibatches, and two epochs: nobody accumulates over more
 CHUNK = 4096  # samples that `refresh` learns from at a time: on a device each is compared with all others
 
 
@@ -238,22 +244,27 @@ class Engine:
             raise EmaisError("this draw was made by another engine: its r belongs to that engine's distribution")
         if ticket.used:
             raise EmaisError(
-                "this draw was used already: each draw is observed once, take the next from the loader (so an "
-                "optimizer that evaluates its closure several times, such as LBFGS, cannot be used)"
+                "this draw was used already: each draw is observed once, take the next from the loader. For a second "
+                "forward pass on the same minibatch take (draw.r * losses).mean() yourself; an optimizer that "
+                "evaluates its closure several times, such as LBFGS, cannot be used"
             )
         if not isinstance(losses, Tensor):
             raise EmaisError(f"losses must be a tensor, one number a sample, got {type(losses).__name__}")
         if losses.dim() != 1 or len(losses) != len(draw):
-            raise EmaisError(
-                f"losses must be one number a sample, shape ({len(draw)},) as the draw, got {tuple(losses.shape)}: "
-                'compute the loss with reduction="none" and sum or average over every dimension but the first'
-            )
+            hint = 'compute the loss with reduction="none" and sum or average over every dimension but the first'
+            if losses.dim() == 1 and 1 < len(losses) < len(draw):
+                hint = "the minibatch lost samples on its way, perhaps in collate_fn, and the draw does not know which"
+            shapes = f"shape ({len(draw)},) as the draw, got {tuple(losses.shape)}"
+            raise EmaisError(f"losses must be one number a sample, {shapes}: {hint}")
         return ticket
 
     def _absorb(self, seen: Observation) -> None:
         self.monitor.add(seen)
         if self._scalers:
             self.monitor.factor()
+            waiting = self.monitor.added - max(scaler.used for scaler in self._scalers)
+            if waiting == max(PATIENCE, 2 * math.ceil(self.num_samples / self.batch_size)) + 1:
+                warnings.warn(UNSTEPPED.format(waiting), stacklevel=2)
         self.learn(seen)
         if not self._scalers:
             self.monitor.close()
@@ -275,6 +286,11 @@ class Engine:
             shapes = f"{tuple(index.shape)} and {tuple(losses.shape)}"
             raise EmaisError(f"index and losses must both be (n,), one number a sample, got {shapes}")
         check_index(index, self.num_samples)
+        if grads is None and isinstance(logits, Tensor) and not logits.requires_grad:
+            raise EmaisError(
+                "logits do not require grad: take z = model(x).detach().requires_grad_() and the losses of z, or pass "
+                "grads="
+            )
         index = index.long()
         g = per_sample(losses, logits, grads)
         signal = self.signal(losses.detach(), logits, g, self._source.step)

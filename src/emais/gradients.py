@@ -51,7 +51,11 @@ def raw_logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
             "and sum or average over every dimension but the first"
         )
     if logits.dim() == 0 or logits.shape[0] != losses.shape[0]:
-        raise EmaisError(f"logits must be (N, ...) with N = {len(losses)} as the losses, got {tuple(logits.shape)}")
+        flat = logits.dim() and len(losses) and len(logits) % len(losses) == 0
+        hint = ": pass them as they were before they were flattened" if flat else ""
+        raise EmaisError(
+            f"logits must be (N, ...) with N = {len(losses)} as the losses, got {tuple(logits.shape)}{hint}"
+        )
     if not logits.requires_grad or not losses.requires_grad:
         name = "losses" if logits.requires_grad else "logits"
         raise EmaisError(

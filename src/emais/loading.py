@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.random  # numpy loads it when it is first used, which would be in every worker
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
@@ -153,7 +154,7 @@ class Loader:
         if self._seeded:  # workers are seeded from it: by the step, so that a resumed pass is the same
             seed = mix(self._engine.seed, self._engine.step) >> 1
             # not the global one, but on the device where torch expects that
-            self.dataloader.generator = torch.Generator(torch.get_default_device()).manual_seed(seed)
+            self.dataloader.generator = torch.Generator(torch.empty(0).device).manual_seed(seed)
         seen = self._engine.diagnostics.step
         try:
             for batch, step in self._fetched():
@@ -221,6 +222,6 @@ def check_options(options: dict[str, Any]) -> None:
     known = set(inspect.signature(DataLoader).parameters) - set(_OURS)
     for name in options:
         if name in _OURS:
-            raise EmaisError(f"{name} is the engine's to decide, which has a batch_size of its own: leave it out here")
+            raise EmaisError(f"{name} is the engine's to decide, which draws the minibatches: leave it out here")
         if name not in known:
             raise UnknownOption("loader()", name, known)

@@ -60,7 +60,7 @@ class OwnStep:
 
     def __init__(self, factor: Callable[[int], Any], monitor: Monitor, siblings: list[Any]) -> None:
         self.optimizer, self._factor, self._monitor, self._siblings = None, factor, monitor, siblings
-        self._used = monitor.added
+        self.used = monitor.added
         siblings.append(self)
 
     def settle(self) -> None:
@@ -68,8 +68,8 @@ class OwnStep:
 
     def factor(self) -> Any:
         """The factor of this update: a float, or a 0-d tensor where the statistics live on a device."""
-        factor = self._factor(self._used)
-        self._used = self._monitor.added
+        factor = self._factor(self.used)
+        self.used = self._monitor.added
         self._monitor.close()
         return factor
 
@@ -102,7 +102,7 @@ class StepScaler:
     ) -> None:
         self.optimizer, self._factor, self._monitor, self._siblings = optimizer, factor, monitor, siblings
         siblings.append(self)
-        self._used = monitor.added
+        self.used = monitor.added
         self._saved: list[float | Tensor] = []
         self._scaled = 1.0  # by what, where rates are numbers
         self._handles = [
@@ -144,7 +144,7 @@ class StepScaler:
 
     def _scale(self) -> None:
         self._restore()  # in case an earlier step raised half-way
-        factor = self._factor(self._used)
+        factor = self._factor(self.used)
         if not isinstance(factor, Tensor) and factor == 0:
             self.optimizer.zero_grad(set_to_none=True)
             return
@@ -176,5 +176,5 @@ class StepScaler:
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._restore()
-        self._used = self._monitor.added
+        self.used = self._monitor.added
         self._monitor.close()

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .errors import nearest
 from .functional import (
     GradientSums,
     VarianceTraces,
@@ -25,6 +26,18 @@ from .transfer import Observation
 OTHER_SHAPE = (
     "logits of another shape than those of the minibatch before, and no optimizer step between the two: the report and "
     "the learning-rate factor come from the latest alone; pad sequences to one length to have all of them counted"
+)
+NUMBERS = (
+    "step",
+    "batch_size",
+    "tr_is",
+    "tr_unif",
+    "tr_opt",
+    "n_ems",
+    "score",
+    "lr_scale",
+    "nonfinite",
+    "degenerate",
 )
 RAIS_WEIGHT = 0.01  # of a new minibatch in the moving averages of the rule "rais"
 
@@ -218,7 +231,9 @@ class Diagnostics:
             more = self._more()
             if name in more:
                 return float(more[name])
-        raise AttributeError(f"diagnostics have no {name!r}")
+            known = [*NUMBERS, *more]
+            raise AttributeError(f"diagnostics have no {name!r}: they have {', '.join(known)}{nearest(name, known)}")
+        raise AttributeError(name)
 
     def _traces(self) -> VarianceTraces:
         self._drain()
@@ -281,8 +296,7 @@ class Diagnostics:
 
     def as_dict(self) -> dict[str, float]:
         """All of it, for a logger."""
-        names = ("step", "batch_size", "tr_is", "tr_unif", "tr_opt", "n_ems", "score", "lr_scale")
-        return {name: getattr(self, name) for name in (*names, "nonfinite", "degenerate", *self._more())}
+        return {name: getattr(self, name) for name in (*NUMBERS, *self._more())}
 
     def __repr__(self) -> str:
         numbers = ", ".join(f"{k}={v:.4g}" for k, v in self.as_dict().items())

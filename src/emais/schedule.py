@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from .errors import EmaisError
+from .errors import EmaisError, positive_int
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -22,7 +22,8 @@ class EffectiveSchedule:
 
     schedule: any torch scheduler that is stepped without an argument; between two of its steps the rate is
     interpolated. Or a function of t, which gives what to multiply the optimizer's rate by; then pass `optimizer`. A
-    function that takes tensors makes no host sync. t_eff stops at `num_steps` (default: the engine's).
+    function that takes tensors makes no host sync. t_eff stops at `num_steps` (default: the engine's, or the
+    scheduler's own end: beyond it a cosine would rise again).
 
     Call `step()` after each `optimizer.step()`, in place of the scheduler's own. The factor itself is put on by
     `engine.attach`, as always.
@@ -44,10 +45,12 @@ class EffectiveSchedule:
         num_steps: int | None = None,
     ) -> None:
         self._engine, self._function = engine, schedule
-        self.num_steps = num_steps or engine.num_steps or math.inf
         self._scheduler: Any = schedule if hasattr(schedule, "step") else None
         if self._scheduler is not None:
             optimizer = _check_scheduler(self._scheduler).optimizer
+        given = engine.num_steps if num_steps is None else positive_int("num_steps", num_steps)
+        last = getattr(self._scheduler, "total_steps", math.inf) - 1  # of OneCycleLR, which has no rate beyond
+        self.num_steps = min(given or _end(self._scheduler), last)
         if optimizer is None or not (self._scheduler or callable(schedule)):
             raise EmaisError("a schedule that is a function of t needs optimizer=, whose rate it multiplies")
         self.optimizer: Optimizer = optimizer
@@ -124,6 +127,16 @@ class EffectiveSchedule:
             self.t_eff = state["t_eff"]
         self._place, self._low, self._high = state["place"], state["low"], state["high"]
         self._write(self._rates())
+
+
+def _end(scheduler: Any) -> float:
+    """The step at which a scheduler ends, where it has an end."""
+    parts = getattr(scheduler, "_schedulers", [])
+    if any(_end(part) < math.inf for part in parts):
+        raise EmaisError(
+            f"{type(scheduler).__name__} has an end that t_eff would pass: give num_steps=, here or to the engine"
+        )
+    return min(getattr(scheduler, name, math.inf) for name in ("total_steps", "T_max"))
 
 
 def _check_scheduler(scheduler: Any) -> LRScheduler:

@@ -42,9 +42,8 @@ def _check_value(value: Any, want: Any, name: str) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise EmaisError(f"{name} must be a whole number of at least 0, got {value!r}")
     elif isinstance(value, Tensor) or value != want:
-        raise EmaisError(
-            f"{name} is {value!r} in the state but {want!r} in this engine: make the engine as it was saved"
-        )
+        way = "use the release that saved it" if name == "version" else "make the engine as it was saved"
+        raise EmaisError(f"{name} is {value!r} in the state but {want!r} in this engine: {way}")
 
 
 def _check_tensor(value: Any, want: Tensor, name: str) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..engine import Engine
 from ..errors import EmaisError, positive_int
-from ..loading import Draw, Loader, Score
+from ..loading import Draw, Loader, Score, Ticket
 from ..rng import Uniforms, mix
 from ..scoring import score_norms
 from ..transfer import Observation
@@ -75,6 +75,14 @@ class Presampling(Engine):
         """The next draw: score(index) -> (losses, logits) of the candidates. Without it, the candidates themselves."""
         candidates = super().draw()
         return candidates if score is None else self._choose(candidates, score, candidates.index)[1]
+
+    def _admit(self, losses: Tensor, draw: Draw) -> Ticket:
+        if isinstance(draw, Draw) and len(draw) != self.batch_size:
+            raise EmaisError(
+                f"these are all {len(draw)} candidates, not the {self.batch_size} to train on: imp.draw(f) with "
+                "f(index) -> (losses, logits) chooses them"
+            )
+        return super()._admit(losses, draw)
 
     def select(self, batch: Any, draw: Draw, score: Score | None) -> tuple[Any, Draw]:
         """Of the candidates that have arrived, those to train on."""
