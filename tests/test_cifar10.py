@@ -70,6 +70,7 @@ def test_every_form_gives_the_same(
 ) -> None:
     home = {"variable": "env/cifar10", "here": "data/cifar10", "root": "data"}.get(place, "given")
     write(form, tmp_path / home, small, monkeypatch)
+    (tmp_path / "env").mkdir(exist_ok=True)
     monkeypatch.setenv("EMAIS_DATA", str(tmp_path / "env"))
     d = load("cifar10", {"given": tmp_path / "given", "itself": tmp_path / "given" / form}.get(place))
     assert (d.name, d.title, d.num_classes, d.multi_label, d.white) == ("cifar10", "CIFAR-10", 10, False, 255)
@@ -80,6 +81,8 @@ def test_every_form_gives_the_same(
 
 def test_nothing_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     trees.sealed(monkeypatch, tmp_path)
+    for folder in ("env", "elsewhere"):
+        (tmp_path / folder).mkdir()
     monkeypatch.setenv("EMAIS_DATA", str(tmp_path / "env"))
     with pytest.raises(EmaisError) as caught:
         load("cifar10")

@@ -11,7 +11,7 @@ import pytest
 
 import emais
 from emais.cli import main
-from emais.experiments import demo
+from emais.experiments import demo, runner
 from emais.experiments.config import Config
 from emais.experiments.logit_study import SNAPSHOTS, write_study
 
@@ -89,6 +89,61 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err.endswith("emais: stopped\n")
 
 
+RUN = ["train", "data=digits", "model=perceptron", "method=sgd-scan", "batch_size=32", "num_steps=5"]
+
+
+def test_ctrl_c_keeps_finished_runs_and_says_so(tmp_path, monkeypatch, capsys):
+    """And prints what is there."""
+    monkeypatch.chdir(tmp_path)
+    real = runner.run_group
+    monkeypatch.setattr(runner, "run_group", lambda group, *args: stop() if group[0].seed else real(group, *args))
+    assert main([*RUN, "seed=1,1"]) == 130
+    left = "still to be done: finished runs are kept, the same command goes on with the others.\n"
+    assert capsys.readouterr() == (f"1 run is {left}", "emais: stopped\n")
+    assert main([*RUN, "seed=0-2"]) == 130
+    out, err = capsys.readouterr()
+    assert "(1 seed)\n" in out
+    assert f"2 runs are {left}" in out
+    assert "All runs: out/runs.jsonl" in out
+    assert err == "emais: stopped\n"
+
+
+def test_ctrl_c_shows_the_table_so_far(tmp_path, monkeypatch, capsys):
+    lines = (Path(__file__).parent.parent / "results" / "fmnist.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "fmnist.jsonl").write_text(lines[0])  # SGD-Scan, 6250 steps, seed 0
+    monkeypatch.setattr("emais.experiments.reproduce.run_all", lambda *args, **kwargs: stop())
+    assert main(["reproduce", "tab:res_fmnist", "--seeds", "1", "--results", str(tmp_path)]) == 130
+    out, err = capsys.readouterr()
+    assert "| 1e-3 | 6250 | **11.41** |" in out or "| 1e-3 | 6250 | 11.41 |" in out
+    assert out.endswith(
+        "\n26 runs are still to be done: finished runs are kept, the same command goes on with the others.\n"
+    )
+    assert err == "emais: stopped\n"
+
+
+def test_lines_that_train_skips_are_counted_once(tmp_path, capsys):
+    path = tmp_path / "runs.jsonl"
+    path.write_text("{}\nnothing\n")
+    assert main([*RUN, "--results", str(path)]) == 0
+    assert capsys.readouterr().err == f"emais: warning: skipped 2 lines of {path}: not whole, or of another kind\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["train data=fmnist model=lenet5 method=emais num_steps=2", "demo --data fmnist --seeds 1 --steps 2"],
+)
+def test_a_folder_that_is_not_there(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.split(), "--folder", "nowhere"]) == 2
+    assert "the folder nowhere does not exist: say where the data are (--folder DIR" in capsys.readouterr().err
+
+
+def test_help_on_budgets(capsys):
+    with pytest.raises(SystemExit):
+        main(["reproduce", "--help"])
+    assert "start no run after so long; what is running is finished" in " ".join(capsys.readouterr().out.split())
+
+
 def test_train_reproduce_and_report(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["data=digits", "model=perceptron", "method=sgd-scan,emais", "batch_size=32", "num_steps=20", "seed=0-1"]
@@ -97,6 +152,10 @@ def test_train_reproduce_and_report(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "emais        digits perceptron sgd lr=0.01 weight_decay=0.0001 T=20 batch_size=32: test error" in out
     assert out.count("(2 seeds)") == 4  # two methods, two weight decays
+    assert (
+        len(re.findall(r" %, N_ems 32, S\(W\) 1.00, step \d+\.\d\d ms \(", out)) == 4
+    )  # too short to leave the warm-up
+    assert out.endswith("A page of them: emais report --results out/runs.jsonl\n")
     assert len((tmp_path / "out" / "runs.jsonl").read_text().splitlines()) == 8
     assert "Nothing was left to run" not in out
     assert main(["train", *words, "--device", "cpu"]) == 0
@@ -110,7 +169,14 @@ def test_train_reproduce_and_report(tmp_path, monkeypatch, capsys):
     assert main(["reproduce", "tab:res_fmist", "--results", "new"]) == 2
     assert "did you mean 'tab:res_fmnist'" in capsys.readouterr().err
     assert main(["report"]) == 2
-    assert "there are no results in results, where chestxray14.jsonl, cifar10.jsonl" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "there are no results in results, where chestxray14.jsonl, cifar10.jsonl" in message
+    assert "--results out/runs.jsonl" in message
+    assert main(["report", "--results", "out/runs.jsonl"]) == 0
+    assert capsys.readouterr() == ("The report: out/report.html\n", "")
+    assert "perceptron" in (tmp_path / "out" / "report.html").read_text()
+    assert main(["report", "--results", "out/run.jsonl"]) == 2
+    assert "there are no results in out/run.jsonl: give a file that `emais train`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -239,9 +305,8 @@ def test_a_folder_for_a_file_and_a_file_for_a_folder(tmp_path, capsys):
         assert wanted in capsys.readouterr().err
     file = tmp_path / "fmnist.jsonl"
     file.touch()
-    for command in (["reproduce", "tab:res_fmnist"], ["report"]):
-        assert main([*command, "--results", str(file)]) == 2
-        assert f"{file} is a file: give the folder, e.g. --results {tmp_path}" in capsys.readouterr().err
+    assert main(["reproduce", "tab:res_fmnist", "--results", str(file)]) == 2
+    assert f"{file} is a file: give the folder, e.g. --results {tmp_path}" in capsys.readouterr().err
 
 
 def test_report_of_the_committed_results(tmp_path, monkeypatch):
@@ -254,11 +319,24 @@ def test_report_of_the_committed_results(tmp_path, monkeypatch):
         assert f"<code>{label}</code>" in page
 
 
-def test_a_report_passes_over_lines_that_are_no_runs(tmp_path):
+def test_a_report_passes_over_lines_that_are_no_runs(tmp_path, capsys):
     root = Path(__file__).parent.parent
     line = (root / "results" / "fmnist.jsonl").read_bytes().splitlines()[0]
     run = b'{"data": "fmnist", "model": "lenet5", "method": "emais", "optimizer": "sgd", "num_steps": 9, "seed": 0}'
     unknown = line.replace(b'"method": "', b'"method": "of_tomorrow_')
     (tmp_path / "fmnist.jsonl").write_bytes(b"\n".join([b"{}", b"123", b"\xff", run, unknown, line, b""]))
     (tmp_path / "full_logit.jsonl").write_bytes(b"{}\n")
-    assert main(["report", "--results", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 0
+    told = "emais: warning: skipped {} of {}: not whole, or of another kind\n"
+    file, study, out = (
+        tmp_path / "fmnist.jsonl",
+        tmp_path / "full_logit.jsonl",
+        ["--out", str(tmp_path / "report.html")],
+    )
+    assert main(["report", "--results", str(tmp_path), *out]) == 0
+    assert capsys.readouterr().err == told.format("4 lines", file) + told.format("1 line", study)
+    assert main(["report", "--results", str(file), *out]) == 0
+    assert capsys.readouterr().err == told.format("5 lines", file)  # a method of tomorrow is not known
+    file.write_bytes(b"{torn")
+    for source in (tmp_path, file):
+        assert main(["report", "--results", str(source), *out]) == 2
+        assert capsys.readouterr().err.startswith(f"{told.format('1 line', file)}emais: error: there are no results in")

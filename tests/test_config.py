@@ -48,7 +48,12 @@ def test_settings_of_a_method_are_options():
         (f"{SHORT} refresh_every=-3", "refresh_every must be a whole number from 0 to .* got -3"),
         (f"{SHORT} refresh_every=7.5", "refresh_every must be a whole number from 0 to .* got 7.5"),
         (f"{SHORT} seed=true", "seed must be a whole number from 0 to .* got True"),
-        (f"{SHORT} seed=1.0", "seed must be a whole number from 0 to .* got 1.0"),
+        (f"{SHORT} seed=1.5", "seed must be a whole number from 0 to .* got 1.5"),
+        (f"{SHORT} seed=1e30", r"seed must be a whole number from 0 to .* got 1e\+30"),
+        (f"{SHORT} num_steps=inf", "num_steps must be .* got inf"),
+        ("data=digits model=perceptron method=emais, rais", "without a space, .* got 'method=emais, rais'"),
+        (f"{SHORT} seed=0 ,1", "without a space, .* got 'seed=0 ,1'"),
+        (f"{SHORT} seed=0, lr=1", "a comma joins values of one key, .* got 'seed=0, lr=1'"),
         (
             f"{SHORT} seed=99999999999999999999999",
             "seed must be a whole number from 0 to .* got 99999999999999999999999",
@@ -74,6 +79,14 @@ def test_booleans_and_lists_of_seeds():
     (run,) = parse("data=digits model=perceptron method=presampling switch=False")
     assert run.options == {"switch": False}
     assert [c.seed for c in parse(f"{SHORT} seed=0-1,4")] == [0, 1, 4]
+
+
+def test_whole_numbers_may_be_written_as_others():
+    (run,) = parse("data=digits model=perceptron method=emais-auto num_steps=1e3 seed=1.0 batch_size=3.2e1 window=5e1")
+    values = (run.num_steps, run.seed, run.batch_size, run.options["window"])
+    assert values == (1000, 1, 32, 50)
+    assert all(isinstance(value, int) for value in values)
+    assert isinstance(parse(f"{SHORT} lr=1.0")[0].lr, float)
 
 
 def test_settings_of_several_numbers(tmp_path):
@@ -151,6 +164,15 @@ def test_lines_that_are_no_runs_are_passed_over(tmp_path):
     assert not results.append(record(1))
     assert [r["seed"] for r in results.read()] == [0, 1]
     assert [c.seed for c in results.missing(parse(f"{SHORT} seed=0-2"))] == [2]
+
+
+def test_the_lines_of_a_file_are_counted(tmp_path):
+    results = Results(tmp_path / "runs.jsonl")
+    assert results.count() == 0
+    results.append(record(0))
+    with results.path.open("ab") as file:
+        file.write(b"\n  \n{}\n\xff\n{torn")
+    assert results.count() == 4
 
 
 def test_runs_of_another_version_stand_in_nobodys_way(tmp_path):

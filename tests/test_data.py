@@ -86,6 +86,7 @@ def test_fmnist_is_found(
 ) -> None:
     folders = {"variable": "env/fashion-mnist", "here": "data/fashion-mnist"}
     home = put(tmp_path / folders.get(place, place), contents, zipped or place == "publisher")
+    (tmp_path / "env").mkdir(exist_ok=True)
     monkeypatch.setenv("EMAIS_DATA", str(tmp_path / "env"))
     d = load("fmnist", home if place == "given" else None)
     assert (tuple(d.x_train.shape), tuple(d.x_test.shape)) == ((6, 1, 28, 28), (4, 1, 28, 28))
@@ -108,11 +109,50 @@ def test_corrupted_file_is_refused_by_name(damage: str, contents: dict[str, byte
 
 def test_missing_data_names_every_way_out(contents: dict[str, bytes], tmp_path: Path) -> None:
     with pytest.raises(EmaisError) as caught:
-        load("fmnist", tmp_path / "given")
-    places = (tmp_path / "given", "data/fashion-mnist", fmnist.PACKAGED, "dataset-fashion-mnist")
+        load("fmnist")
+    places = ("data/fashion-mnist", fmnist.PACKAGED, "dataset-fashion-mnist", "--folder DIR")
     for place in (*places, fmnist.ADDRESS, FILES[0]):
         assert str(place) in str(caught.value)
     assert isinstance(caught.value.__cause__, urllib.error.URLError)
+
+
+@pytest.mark.parametrize("there", [0, 2])
+def test_a_given_folder_must_hold_the_data(there: int, contents: dict[str, bytes], tmp_path: Path) -> None:
+    """Even where they are in another place, too."""
+    put(fmnist.PACKAGED, contents)
+    given = put(tmp_path / "given", dict(list(contents.items())[:there]))
+    message = (
+        f"Fashion-MNIST was not found: looked in {given}, {given}/fashion-mnist. .*--folder DIR.* all of {FILES[0]}"
+    )
+    with pytest.raises(EmaisError, match=message):
+        load("fmnist", given)
+    put(given / "fashion-mnist", contents)
+    assert len(load("fmnist", given).x_train) == 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_given_folder_must_exist(name: str, tmp_path: Path) -> None:
+    with pytest.raises(EmaisError, match=r"nowhere does not exist: .*--folder DIR"):
+        load(name, tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "digits"])
+def test_the_folder_of_the_variable_must_exist(
+    name: str, contents: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(fmnist.PACKAGED, contents)
+    monkeypatch.setenv("EMAIS_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(EmaisError, match=r"EMAIS_DATA is set to .*nowhere, which does not exist"):
+        load(name)
+    load("digits")  # come with a package
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("digits", "fmnist")])
+def test_what_is_missing_names_the_option(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EMAIS_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EmaisError, match=r"was not found: .*--folder DIR"):
+        load(name)
 
 
 def test_wrong_download_is_not_kept(contents: dict[str, bytes], tmp_path: Path) -> None:

@@ -100,15 +100,23 @@ def add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 def running_options(command: argparse.ArgumentParser) -> None:
     """What all commands that train share."""
     command.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
-    command.add_argument("--budget", type=float, metavar="MINUTES", help="start no run after so long")
+    command.add_argument(
+        "--budget", type=float, metavar="MINUTES", help="start no run after so long; what is running is finished"
+    )
     command.add_argument("--folder", type=Path, metavar="DIR", help="where the data are")
 
 
 def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """`emais report`."""
-    text = "write all tables and figures that there are results for as one page"
+    text = "write all tables and figures that there are results for as one page, or all runs of one file"
     report = commands.add_parser("report", help=text, description=f"{text[0].upper()}{text[1:]}.")
-    report.add_argument("--results", type=Path, metavar="DIR", default=Path("results"), help="(default: results)")
+    report.add_argument(
+        "--results",
+        type=Path,
+        metavar="DIR|FILE",
+        default=Path("results"),
+        help="folder of `emais reproduce` or file of `emais train` (default: results)",
+    )
     report.add_argument(
         "--out", type=Path, metavar="FILE", default=Path("out/report.html"), help="(default: out/report.html)"
     )

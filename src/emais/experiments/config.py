@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -14,7 +15,8 @@ from .datasets import NAMES
 
 MODELS = ("lenet5", "resnet18", "resnet50", "perceptron")
 OPTIMIZERS = ("sgd", "adam")
-NUMBERS = ("lr", "weight_decay", "num_steps", "seed", "batch_size", "momentum", "refresh_every")
+FRACTIONS = ("lr", "weight_decay", "momentum")
+NUMBERS = (*FRACTIONS, "num_steps", "seed", "batch_size", "refresh_every")
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,9 @@ def parse(text: str) -> list[Config]:
     """
     known = [f.name for f in fields(Config) if f.name != "options"]
     choices: dict[str, list[Any]] = {}
+    if spaced := re.search(r"\S*(,\s+|\s+,\s*)\S*", text):
+        got = spaced.group()
+        raise EmaisError(f"a comma joins values of one key, without a space, e.g. method=emais,rais: got {got!r}")
     for word in text.split():
         name, separator, value = word.partition("=")
         if not separator or not value:
@@ -149,7 +154,12 @@ def spread(name: str, value: str) -> list[str]:
 
 
 def convert(name: str, value: str) -> Any:
-    """A number where it reads as one; numbers that must be whole stay whole; a tuple where there are colons."""
+    """A number where it reads as one; numbers that may have to be whole are whole if they can be; a tuple where there
+    are colons.
+
+    >>> convert("num_steps", "1e3"), convert("lr", "1.0"), convert("factors", "1:0.3")
+    (1000, 1.0, (1, 0.3))
+    """
     if ":" in value and name not in NUMBERS:
         return tuple(convert(name, part) for part in value.split(":"))
     if name in ("data", "model", "method", "optimizer", "rule", "follow"):
@@ -158,9 +168,11 @@ def convert(name: str, value: str) -> Any:
         return value.lower() == "true"
     for kind in (int, float):
         try:
-            return kind(value)
+            found = kind(value)
         except ValueError:
             continue
+        whole = isinstance(found, float) and found.is_integer() and abs(found) < 2**53
+        return int(found) if whole and name not in FRACTIONS else found
     if name in NUMBERS:
         raise EmaisError(f"{name} must be a number, got {value!r}")
     return value

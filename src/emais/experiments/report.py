@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
 from . import page, reportstyle
-from .cells import to_html, to_markdown
+from .cells import Table, to_html, to_markdown
 from .chart import figure
 from .differences import difference_plot
 from .findings import findings, glance, result_rows
+from .ownruns import own_sections
 from .results import Record
-from .sections import Section, grouped, runs_table
+from .sections import RUNS, Section, grouped, runs_table
 from .selection import STAR
 from .steptimes import read_timings
 
 TITLE = "EMAIS: the paper’s experiments, run again"
+HOW = (
+    "Click a table’s heading to sort by it, point at a value to see the single seeds, move over a chart to read it at "
+    "a step, click a legend’s name to hide a line."
+)
 ABOUT = (
     "Importance sampling for training: each method chooses its samples in its own way; data, network and settings are "
-    "the same. Our numbers stand beside those of the paper, whoever wins. Click a table’s heading to sort by it, point "
-    "at a value to see the single seeds, move over a chart to read it at a step, click a legend’s name to hide a line."
+    "the same. Our numbers stand beside those of the paper, whoever wins. " + HOW
 )
+OWN_TITLE = "EMAIS: runs side by side"
+OWN = "Importance sampling for training: each method chooses its samples in its own way."
 QUESTION = "Do EMAIS and EMAIS-auto help?"
 
 
@@ -48,9 +56,10 @@ def section_html(section: Section) -> str:
 DOTS = "Bars are one standard deviation. The methods of each picture are in the order of our means, the best on top."
 
 
-def navigation(groups: dict[str, list[Section]]) -> str:
+def navigation(groups: dict[str, list[Section]], found: bool) -> str:
     """Links to everything; on a narrow screen the script folds them."""
-    parts = ['<b>Report</b><a href="#findings">What was found</a><a href="#runs">What was run</a>']
+    first = '<a href="#findings">What was found</a>' if found else ""
+    parts = [f'<b>Report</b>{first}<a href="#runs">What was run</a>']
     for name, sections in groups.items():
         parts.append(f"<b>{escape(name)}</b>")
         parts += [f'<a href="#{s.anchor}">{escape(s.title)}</a>' for s in sections]
@@ -68,6 +77,21 @@ def answer(records: Sequence[Record], timings: Sequence[Record]) -> str:
 def html(records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = ()) -> str:
     """The whole page."""
     groups = grouped(records, timings, study)
+    again = "Run what a table or figure lacks:\n<code>emais reproduce LABEL</code>."
+    return document(TITLE, ABOUT, answer(records, timings), groups, runs_table(records), "emais report", again)
+
+
+def own_html(records: Sequence[Record], source: Path) -> str:
+    """A page of runs of one's own."""
+    runs = replace(runs_table(records), caption=RUNS)
+    command = f"emais report --results {shlex.quote(str(source))}"
+    return document(OWN_TITLE, f"{OWN} {HOW}", "", {"The runs": own_sections(records)}, runs, command, "")
+
+
+def document(
+    title: str, about: str, first: str, groups: dict[str, list[Section]], runs: Table, command: str, again: str
+) -> str:
+    """A page: what comes first, the sections group by group, what was run, and how to make it again."""
     body = "\n".join(
         f"<h2>{name}</h2>\n" + "\n".join(section_html(section) for section in sections)
         for name, sections in groups.items()
@@ -78,21 +102,20 @@ def html(records: Sequence[Record], timings: Sequence[Record], study: Sequence[R
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{TITLE}</title>
+<title>{title}</title>
 <style>{page.STYLE}{reportstyle.STYLE}</style>
 </head>
 <body>
 <div class="layout">
-{navigation(groups)}
+{navigation(groups, bool(first))}
 <main>
-<h1>{TITLE}</h1>
-<p class="text">{escape(ABOUT)}</p>
+<h1>{title}</h1>
+<p class="text">{escape(about)}</p>
 <p class="text soft">{page.NOTES["terms"]} {escape(STAR)}</p>
-{answer(records, timings)}
+{first}
 {body}
-<section id="runs"><h2>What was run</h2>{to_html(runs_table(records))}</section>
-<footer class="text"><p>Make this page again: <code>emais report</code>. Run what a table or figure lacks:
-<code>emais reproduce LABEL</code>.</p></footer>
+<section id="runs"><h2>What was run</h2>{to_html(runs)}</section>
+<footer class="text"><p>Make this page again: <code>{escape(command)}</code>. {again}</p></footer>
 </main>
 </div>
 <script>{page.SCRIPT}{reportstyle.SCRIPT}</script>
@@ -112,6 +135,11 @@ def write_report(
     timings: measured step times, by default those under benchmarks/results, if there; study: what `logit_study` wrote.
     """
     out.write_text(html(records, read_timings() if timings is None else timings, study), encoding="utf-8")
+
+
+def write_own(records: Sequence[Record], out: Path, source: Path) -> None:
+    """Write a page of the runs of one file, whatever was run."""
+    out.write_text(own_html(records, source), encoding="utf-8")
 
 
 def markdown_page(records: Sequence[Record], timings: Sequence[Record]) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
@@ -15,32 +17,49 @@ from .cells import to_markdown
 from .config import Config, choose, parse
 from .demo import with_spread
 from .logit_study import SNAPSHOTS, read_study, write_study
+from .moretables import average, middle
+from .ownruns import known_runs, step_time
 from .paper import SEEDS
 from .results import Record, Results, key_of
+from .rows import number_cell
 from .runner import run_all
-from .selection import STAR, present, settings_of
+from .selection import STAR, Setting, present, settings_of
 from .steptimes import LABELS, time_tables, timings_of
 
 MEASURE = (
     "python benchmarks/step.py --out benchmarks/results, and for a model alone python benchmarks/single.py --model "
     "lenet5|resnet18|resnet50 --out benchmarks/results"
 )
+SUMMED = (
+    "N_ems is the mean and S(W) the median over seeds and the second half of the run, the step time a mean; runs that "
+    "are trained side by side on a GPU share it."
+)
 
 
 def train(text: str, path: Path, device: str | None, folder: Path | None, budget: float | None) -> None:
     """Run all that the text describes, and print a line for each setting."""
-    configs = parse(text)
+    configs = list({config.key(): config for config in parse(text)}.values())
     must_be_file("--results", path, "runs.jsonl")
-    if not Results(path).missing(configs):
+    results = Results(path)
+    say_skipped(path, len(results.read()))
+    if not results.missing(configs):
         print("Nothing was left to run.")
     try:
-        missing = run_all(configs, path, device=device or default_device(), folder=folder, budget=budget)
+        run_all(configs, path, device=device or default_device(), folder=folder, budget=budget)
     except KeyboardInterrupt:
-        print(summary(configs, Results(path).read()))
+        print_summary(configs, results)
         raise
-    print(summary(configs, Results(path).read()))
-    say_missing(missing)
-    print(f"All runs: {path}")
+    print_summary(configs, results)
+
+
+def print_summary(configs: list[Config], results: Results) -> None:
+    """What is there, what is still to be done, and how to look at it."""
+    records = results.read()
+    if found := summary(configs, records):
+        print(f"{found}\n{SUMMED}")
+    say_missing(results.missing(configs))
+    if records:
+        print(f"All runs: {results.path}\nA page of them: emais report --results {shlex.quote(str(results.path))}")
 
 
 def reproduce(
@@ -96,28 +115,46 @@ def reproduce_runs(
                 missing += run_all(own, path, device=device or default_device(), folder=data, budget=left)
             except EmaisError as error:  # a data set that is not there keeps nobody from the others
                 failed = failed or error
+    except KeyboardInterrupt:
+        done = {key_of(record) for name in result_files() for record in Results(folder / name).read()}
+        missing = [config for config in configs if config.key() not in done]
+        raise
     finally:  # also after Ctrl-C: what is there is shown
         print(markdown(label, read_all(folder)))
-    say_missing(missing)
+        say_missing(missing)
     if failed is not None:
         raise failed
 
 
-def report(folder: Path, out: Path) -> None:
-    """All tables and figures as one page."""
-    from .report import write_report
+def report(source: Path, out: Path) -> None:
+    """All tables and figures as one page, or, where a file is given, all its runs."""
+    from .report import write_own, write_report
 
-    must_be_folder("--results", folder)
     must_be_file("--out", out, "report.html")
-    records = read_all(folder)
-    if not records:
-        raise EmaisError(
-            f"there are no results in {folder}, where {', '.join(result_files())} are looked for: run `emais reproduce "
-            "LABEL` first, or give --results"
-        )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_report(records, out, timings_of(folder), read_study(folder / "full_logit.jsonl"))
+    if source.is_file() or source.suffix == ".jsonl":
+        records = read_file(source, known=True)
+        if not records:
+            raise EmaisError(f"there are no results in {source}: give a file that `emais train` has written")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_own(records, out, source)
+    else:
+        records = read_all(source)
+        if not records:
+            raise EmaisError(no_results(source))
+        study = source / "full_logit.jsonl"
+        found = read_study(study)
+        say_skipped(study, len(found))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_report(records, out, timings_of(source), found)
     print(f"The report: {out}")
+
+
+def no_results(folder: Path) -> str:
+    """What is said of a folder that has no results: what is looked for there, and what else can be given."""
+    return (
+        f"there are no results in {folder}, where {', '.join(result_files())} are looked for: run `emais reproduce "
+        "LABEL` first, or give another folder, or the file of `emais train`, e.g. --results out/runs.jsonl"
+    )
 
 
 def must_be_file(option: str, path: Path, name: str) -> None:
@@ -143,8 +180,23 @@ def listing() -> str:
 
 def read_all(folder: Path) -> list[Record]:
     """The records of all result files of runs, as far as they have what tables and figures are made of."""
-    found = [record for name in result_files() for record in Results(folder / name).read()]
-    return [record for record in found if record.keys() >= {"data", "ms_per_step", "curves"}]
+    return [record for name in result_files() for record in read_file(folder / name)]
+
+
+def read_file(path: Path, known: bool = False) -> list[Record]:
+    """The same of one file, or only runs that this version knows; says how many lines are something else."""
+    found = [record for record in Results(path).read() if record.keys() >= {"data", "ms_per_step", "curves"}]
+    used = known_runs(found) if known else found
+    say_skipped(path, len(used))
+    return used
+
+
+def say_skipped(path: Path, used: int) -> None:
+    """One line about what a file has besides the records that are used."""
+    skipped = Results(path).count() - used
+    if skipped:
+        lines = "1 line" if skipped == 1 else f"{skipped} lines"
+        print(f"emais: warning: skipped {lines} of {path}: not whole, or of another kind", file=sys.stderr)
 
 
 def result_files() -> list[str]:
@@ -158,21 +210,32 @@ def default_device() -> str:
 
 
 def say_missing(missing: list[Config]) -> None:
-    """One line about runs that the budget left undone."""
+    """One line about runs that the budget or Ctrl-C left undone."""
     if missing:
-        print(f"{len(missing)} runs are still to be done: the same command goes on with them.")
+        runs = "1 run is" if len(missing) == 1 else f"{len(missing)} runs are"
+        print(f"{runs} still to be done: finished runs are kept, the same command goes on with the others.")
 
 
 def summary(configs: list[Config], records: list[Record]) -> str:
-    """One line for each setting: its metric over the seeds that are there."""
+    """One line for each setting: its metric, N_ems, S(W) and step time over the seeds that are there."""
     wanted = {config.key() for config in configs}
     lines = []
     for setting in present(settings_of(configs, [r for r in records if key_of(r) in wanted])):
         words = "mAP" if setting.metric == "map" else "test error"
         count = len(setting.values)
         seeds = f"{count} seed{'s' if count > 1 else ''}"
-        lines.append(f"{in_words(setting.config)}: {words} {with_spread(list(setting.values), 2)} % ({seeds})")
+        metric = f"{words} {with_spread(list(setting.values), 2)} %"
+        lines.append(f"{in_words(setting.config)}: {', '.join([metric, *measured(setting)])} ({seeds})")
     return "\n".join(lines)
+
+
+def measured(setting: Setting) -> list[str]:
+    """N_ems and S(W) over the second half of the run, as in the tables, and the time of a step; where there are any."""
+    whole = replace(setting, records=tuple(r for r in setting.records if r.keys() >= {"ms_per_step", "curves"}))
+    if not whole.records:
+        return []
+    size, score = number_cell(average(whole, "n_ems")).text, number_cell(middle(whole, "score"), 2).text
+    return [f"N_ems {size}", f"S(W) {score}", f"step {step_time(whole):.2f} ms"]
 
 
 def in_words(config: Config) -> str:

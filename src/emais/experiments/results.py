@@ -66,6 +66,11 @@ class Results:
         """All that the file holds, runs or not."""
         return list(whole_lines(self.path.read_bytes())) if self.path.exists() else []
 
+    def count(self) -> int:
+        """How many lines there are, whole or not, but for empty ones."""
+        content = self.path.read_bytes() if self.path.exists() else b""
+        return sum(bool(line.strip()) for line in content.split(b"\n"))
+
     def missing(self, configs: list[Config]) -> list[Config]:
         """Those that have no record yet, in their order."""
         done = set(map(key_of, self.read()))

@@ -19,6 +19,11 @@ from .selection import by_row, item_title, of_item, present, title_of
 from .steptimes import time_tables
 from .tables import tables
 
+RUNS = (
+    "Minutes: training alone, without tests of the model on the way; runs that share a GPU share the time. SGD with "
+    "momentum 0.9 unless a table says otherwise; the learning rate falls to 0 along a cosine."
+)
+
 
 @dataclass(frozen=True)
 class Section:
@@ -109,11 +114,7 @@ def runs_table(records: Sequence[Record]) -> Table:
         cells = [Cell(text, sort=value) for text, value in counts]
         rows.append([*map(Cell, named), *cells])
     head = ["data", "model", "optimizer", "hardware", "versions", "runs", "steps", "minutes of training"]
-    caption = (
-        "Minutes: training alone, without tests of the model on the way; runs that share a GPU share the time. SGD "
-        "with momentum 0.9 unless a table says otherwise; the learning rate falls to 0 along a cosine."
-    )
-    return Table(head, rows, f"{caption}{hours(records)}{lacking(records)}")
+    return Table(head, rows, f"{RUNS}{hours(records)}{lacking(records)}")
 
 
 def hours(records: Sequence[Record]) -> str:

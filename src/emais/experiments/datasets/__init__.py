@@ -17,6 +17,7 @@ from .cifar10 import load_cifar10
 from .cinic10 import load_cinic10
 from .digits import load_digits
 from .fmnist import load_fmnist
+from .places import OPTION
 
 __all__ = ["NAMES", "Data", "load"]
 
@@ -33,8 +34,9 @@ NAMES = tuple(LOADERS)
 def load(name: str, folder: Path | str | None = None, **options: int) -> Data:
     """Load `digits`, `fmnist`, `cifar10`, `cinic10` or `chestxray14`.
 
-    folder: where the files are, or the archive that holds them; by default they are looked for in $EMAIS_DATA and in
-    ./data. options: `size` of ChestX-ray14's images in pixels, `per_class` of CINIC-10.
+    folder: where the files are, or the archive that holds them, and nothing else is looked at; by default they are
+    looked for in $EMAIS_DATA and in ./data. options: `size` of ChestX-ray14's images in pixels, `per_class` of
+    CINIC-10.
 
     >>> data = load("digits")
     >>> data.x_train.shape, data.x_train.dtype, data.num_classes
@@ -46,4 +48,6 @@ def load(name: str, folder: Path | str | None = None, **options: int) -> Data:
     for option in options:
         if option not in known:
             raise UnknownOption(name, option, known)
+    if folder is not None and not Path(folder).expanduser().exists():
+        raise EmaisError(f"the folder {folder} does not exist: say where the data are ({OPTION})")
     return LOADERS[name](folder, **options)

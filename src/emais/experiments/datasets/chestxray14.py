@@ -44,7 +44,7 @@ def find(looked: list[Path]) -> Source:
         zips = sorted(place.glob("[Cc]hest[Xx]*.zip"))
         if len(zips) > 1:
             raise EmaisError(
-                f"{place} has {', '.join(path.name for path in zips)}: give the one you mean as the folder"
+                f"{place} has {', '.join(path.name for path in zips)}: give the one you mean (--folder FILE)"
             )
         if zips:
             return Zip(zips[0])

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import EmaisError
 from .base import PARTS, Bytes, Data
-from .places import roots
+from .places import OPTION, missing, places
 
 ADDRESS = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 PACKAGE = "dataset-fashion-mnist"
@@ -32,22 +32,18 @@ CLASSES = (
 def load_fmnist(folder: Path | str | None = None) -> Data:
     """Fashion-MNIST: 60000 training and 10000 test images of 28x28.
 
-    `folder` is looked at first; since the content is checked, any other place is as good, and so is a download. It
-    is not cached: unpacking takes less than a second.
+    folder: holds the four files. By default Debian's place is looked at, too, and then they are downloaded. They are
+    not cached: unpacking takes less than a second.
     """
-    places = fmnist_places(folder)
-    home = next((place for place in places if all(locate(place, name) for name in SHA256)), None)
+    looked = [*places(folder, ("fashion-mnist",)), *([PACKAGED] if folder is None else [])]
+    home = next((place for place in looked if all(locate(place, name) for name in SHA256)), None)
+    if home is None and folder is not None:
+        raise missing("Fashion-MNIST", looked, ADDRESS, f"all of {', '.join(SHA256)}, plain or .gz")
     if home is None:
-        home = download(places)
+        home = download(looked)
     arrays = {part: read(home, name) for part, name in zip(PARTS, SHA256, strict=True)}
     images = {part: arrays[part][:, None] for part in ("x_train", "x_test")}
     return Data.of("fmnist", "Fashion-MNIST", CLASSES, arrays | images)
-
-
-def fmnist_places(folder: Path | str | None) -> list[Path]:
-    """The folders to look into, in this order."""
-    given = [] if folder is None else [Path(folder).expanduser()]
-    return [*given, *(root / "fashion-mnist" for root in (*given, *roots())), PACKAGED]
 
 
 def locate(folder: Path, name: str) -> Path | None:
@@ -86,7 +82,7 @@ def parse_idx(raw: bytes, path: Path) -> Bytes:
     return values.reshape(shape).copy()
 
 
-def download(places: list[Path], folder: Path = Path("data/fashion-mnist")) -> Path:
+def download(looked: list[Path], folder: Path = Path("data/fashion-mnist")) -> Path:
     """Fetch the files that `folder` lacks from the publisher, verify each, and return the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,11 +90,11 @@ def download(places: list[Path], folder: Path = Path("data/fashion-mnist")) -> P
             if locate(folder, name) is None:
                 fetch(f"{ADDRESS}/{name}.gz", folder / f"{name}.gz", SHA256[name])
     except (OSError, http.client.HTTPException, EmaisError) as error:
-        looked = ", ".join(map(str, places))
+        where = ", ".join(map(str, looked))
         raise EmaisError(
-            f"Fashion-MNIST is in none of {looked}, and the download from {ADDRESS} failed ({error}): on "
+            f"Fashion-MNIST is in none of {where}, and the download from {ADDRESS} failed ({error}): on "
             f"Debian run apt-get install {PACKAGE}, or put the four files {', '.join(SHA256)} "
-            "(plain or .gz) into one of these folders"
+            f"(plain or .gz) into one of these folders, or give another ({OPTION})"
         ) from error
     return folder
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ...errors import EmaisError
 
+OPTION = "--folder DIR, in Python folder=DIR"
+
 
 def roots() -> list[Path]:
     """The folders that hold data sets: $EMAIS_DATA where it is set, then ./data."""
@@ -23,6 +25,9 @@ def places(folder: Path | str | None, names: Sequence[str]) -> list[Path]:
     if folder is not None:
         given = Path(folder).expanduser()
         return [given, *(given / name for name in names)]
+    set_to = os.environ.get("EMAIS_DATA")
+    if set_to and not Path(set_to).expanduser().exists():
+        raise EmaisError(f"EMAIS_DATA is set to {set_to}, which does not exist: set it to a folder that holds data")
     return [place for root in roots() for place in (*(root / name for name in names), root)]
 
 
@@ -38,5 +43,5 @@ def missing(title: str, looked: Sequence[Path], source: str, layout: str) -> Ema
     where = ", ".join(str(place) for place in looked)
     return EmaisError(
         f"{title} was not found: looked in {where}. Get it from {source} and put it into one of these, or give its "
-        f"folder, or set EMAIS_DATA to the folder that holds it. Expected: {layout}"
+        f"folder ({OPTION}), or set EMAIS_DATA to the folder that holds it. Expected: {layout}"
     )

@@ -1,0 +1,63 @@
+"""The page of runs of one's own: a row for each setting, and the curves of those that differ in the method only."""
+
+from __future__ import annotations
+
+import pytest
+
+from emais.experiments.config import parse
+from emais.experiments.ownruns import config_of, known_runs, own_sections
+from emais.experiments.report import own_html
+from emais.experiments.results import Results
+from emais.experiments.runner import run_all
+
+TEXT = "data=digits model=perceptron batch_size=32 num_steps=100"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    path = tmp_path_factory.mktemp("own") / "my runs.jsonl"
+    ours = parse(f"{TEXT} method=emais lr=0.1,0.2 warmup_epochs=0.5 tau=10,50 seed=0-1")
+    run_all([*ours, *parse(f"{TEXT} method=sgd-scan lr=0.2")], path)
+    return path
+
+
+def test_sections(source):
+    records = Results(source).read()
+    sections = own_sections(records)
+    (table,) = sections[0].tables
+    assert len(table.rows) == 5
+    at = {name: k for k, name in enumerate(table.head)}
+    row = [cell.text for cell in table.rows[0]]
+    told = ("data", "method", "model", "lr", "num steps", "batch size", "seeds")
+    assert [row[at[name]] for name in told] == [
+        "digits",
+        "EMAIS, warmup_epochs = 0.5, τ = 10",
+        "perceptron",
+        "0.1",
+        "100",
+        "32",
+        "2",
+    ]
+    own = [r for r in records if (r["lr"], r["options"].get("tau")) == (0.1, 10)]
+    halves = [v for r in own for v in r["curves"]["n_ems"][len(r["curves"]["n_ems"]) // 2 :]]
+    assert row[at["N_ems"]] == f"{sum(halves) / len(halves):.0f}"
+    assert row[at["step (ms)"]] == f"{sum(r['ms_per_step'] for r in own) / 2:.2f}"
+    assert 0 < float(row[at["S(W)"]]) < 1
+    assert [len(section.figure.charts[0].series) for section in sections[1:]] == [2, 3]
+    assert [chart.colours() for chart in sections[2].figure.charts] == [[0, 1, 2]] * 3
+    assert len({section.anchor for section in sections}) == 3
+
+
+def test_page(source):
+    page = own_html(Results(source).read(), source)
+    assert f"emais report --results &#x27;{source}&#x27;" in page
+    assert "reproduce" not in page
+    assert 'href="#findings"' not in page
+    assert "not run yet" not in page.lower()
+
+
+def test_runs_that_are_not_known(source):
+    records = Results(source).read()
+    odd = [records[0] | change for change in ({"method": "of_tomorrow"}, {"options": {"of_tomorrow": 1}}, {"lr": None})]
+    assert known_runs([*odd, records[0]]) == [records[0]]
+    assert config_of(records[0]).key() == parse(f"{TEXT} method=emais lr=0.1 warmup_epochs=0.5 tau=10")[0].key()
