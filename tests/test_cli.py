@@ -323,8 +323,9 @@ def test_a_report_passes_over_lines_that_are_no_runs(tmp_path, capsys):
     root = Path(__file__).parent.parent
     line = (root / "results" / "fmnist.jsonl").read_bytes().splitlines()[0]
     run = b'{"data": "fmnist", "model": "lenet5", "method": "emais", "optimizer": "sgd", "num_steps": 9, "seed": 0}'
+    bare = run[:-1] + b', "test_error": 9.0, "ms_per_step": 1.0, "curves": {}}'
     unknown = line.replace(b'"method": "', b'"method": "of_tomorrow_')
-    (tmp_path / "fmnist.jsonl").write_bytes(b"\n".join([b"{}", b"123", b"\xff", run, unknown, line, b""]))
+    (tmp_path / "fmnist.jsonl").write_bytes(b"\n".join([b"{}", b"123", b"\xff", run, bare, unknown, line, b""]))
     (tmp_path / "full_logit.jsonl").write_bytes(b"{}\n")
     told = "emais: warning: skipped {} of {}: not whole, or of another kind\n"
     file, study, out = (
@@ -333,9 +334,9 @@ def test_a_report_passes_over_lines_that_are_no_runs(tmp_path, capsys):
         ["--out", str(tmp_path / "report.html")],
     )
     assert main(["report", "--results", str(tmp_path), *out]) == 0
-    assert capsys.readouterr().err == told.format("4 lines", file) + told.format("1 line", study)
+    assert capsys.readouterr().err == told.format("5 lines", file) + told.format("1 line", study)
     assert main(["report", "--results", str(file), *out]) == 0
-    assert capsys.readouterr().err == told.format("5 lines", file)  # a method of tomorrow is not known
+    assert capsys.readouterr().err == told.format("6 lines", file)  # a method of tomorrow is not known
     file.write_bytes(b"{torn")
     for source in (tmp_path, file):
         assert main(["report", "--results", str(source), *out]) == 2

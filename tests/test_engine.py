@@ -334,6 +334,10 @@ def test_an_optimizer_that_is_not_attached_is_noticed(task):
     imp.attach(second)
     train(1, second)
     assert train(2, second) == 32
+    before = imp.state_dict()["state"]["last_step"].max()
+    with pytest.raises(UserWarning, match="minibatches were observed"):  # filters make it an error: nothing is lost
+        train(250, first)
+    assert imp.state_dict()["state"]["last_step"].max() == before + 101
 
 
 def test_global_generators_are_left_alone(task):

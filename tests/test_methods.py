@@ -427,6 +427,16 @@ def test_self_paced_does_not_hide_a_loss_that_is_not_finite(task, resident):
         assert bool(model.weight.grad.isfinite().all()) == bool(loss.isfinite())
 
 
+def test_self_paced_does_not_train_on_a_loss_that_is_infinite():
+    """Its gradient may well be finite: the sample is not kept all the same."""
+    z = torch.tensor([[1.0], [2.0], [3.0], [1e30]], requires_grad=True)
+    imp = emais.create("self-paced", 4, batch_size=4)
+    loss = imp.loss(z.square().squeeze(1), z, imp.draw())
+    loss.backward()
+    assert loss == math.inf
+    assert z.grad.flatten().tolist() == [1.0, 2.0, 0.0, 0.0]
+
+
 def test_self_paced_with_accumulation_counts_the_whole_step(task):
     dataset, model = task
     imp = emais.create("self-paced", M, batch_size=N)
@@ -505,11 +515,27 @@ def test_candidates_of_presampling_are_not_trained_on(task):
     losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
     with pytest.raises(EmaisError, match=r"all 32 candidates, not the 16 to train on: imp\.draw\(f\)"):
         imp.loss(losses, z, draw)
+    with pytest.raises(EmaisError, match="made by another engine"):
+        emais.create("presampling", 96, batch_size=16, presample=32).loss(losses, z, draw)
 
 
 @pytest.mark.parametrize("name", emais.METHODS)
 def test_the_batch_size_may_come_third(name):
     assert emais.create(name, 96, 16).batch_size == emais.METHODS[name](96, 16).batch_size == 16
+
+
+def test_a_method_of_ones_own_may_have_other_settings_first(monkeypatch):
+    class Own(emais.Engine):
+        name = "own"
+
+        def __init__(self, num_samples, power=1.0, batch_size=32, **options):
+            super().__init__(num_samples, batch_size, **options)
+            self.power = power
+
+    monkeypatch.setitem(emais.METHODS, "own", Own)
+    made = emais.create("own", 96, 16)
+    assert (made.batch_size, made.power) == (16, 1.0)
+    assert emais.create("own", 96, power=2.0).batch_size == 32
 
 
 def test_score_is_for_presampling(task):

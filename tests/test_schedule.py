@@ -173,5 +173,56 @@ def test_a_schedule_ends_where_its_scheduler_does():
     with pytest.raises(EmaisError, match="SequentialLR has an end that t_eff would pass: give num_steps="):
         EffectiveSchedule(parts, imp)
     assert EffectiveSchedule(parts, imp, num_steps=T).num_steps == T
-    with pytest.raises(EmaisError, match="num_steps must be a whole number of at least 1, got 0"):
+    with pytest.raises(EmaisError, match="num_steps must be a number above 0, got 0"):
         EffectiveSchedule(parts, imp, num_steps=0)
+    open_ended = S.SequentialLR(optimizer, [S.CosineAnnealingLR(optimizer, 5), S.ExponentialLR(optimizer, 0.9)], [5])
+    assert EffectiveSchedule(open_ended, imp).num_steps == math.inf
+
+
+def test_the_end_of_a_scheduler_that_has_been_stepped_before():
+    for make in (SCHEDULERS["cosine"], SCHEDULERS["one cycle"]):
+        optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
+        scheduler = make(optimizer)
+        for _ in range(4):
+            optimizer.step()
+            scheduler.step()
+        assert EffectiveSchedule(scheduler, emais.create("rais", 96)).num_steps == T - 4
+
+
+class WarmCosine(S.CosineAnnealingLR):
+    """Ten steps of warm-up, and then T_max of a cosine; its total_steps means nothing to torch."""
+
+    total_steps = None
+
+    def get_lr(self):
+        t = self.last_epoch - 10
+        return [lr * (0.1 if t < 0 else (1 + math.cos(math.pi * t / self.T_max)) / 2) for lr in self.base_lrs]
+
+
+def test_a_class_of_ones_own_may_end_where_it_likes():
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
+    imp = emais.create("rais", 96, batch_size=16)
+    assert EffectiveSchedule(WarmCosine(optimizer, 10), imp).num_steps == math.inf
+    imp = emais.create("rais", 96, batch_size=16, num_steps=20)
+    assert EffectiveSchedule(WarmCosine(optimizer, 10), imp).num_steps == 20
+
+
+@pytest.mark.parametrize(("saved", "made"), [(20, 10), (10, 10)])
+def test_a_resume_goes_on_to_the_end_of_the_schedule_that_was_saved(saved, made):
+    """Also from beyond the present end: the rate never goes back, nor below 0."""
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
+    imp = emais.create("rais", 96, batch_size=16)
+    imp.monitor = Constant(1.0)
+    first = EffectiveSchedule(S.CosineAnnealingLR(optimizer, saved), imp, num_steps=1000)
+    for _ in range(15):
+        optimizer.step()
+        first.step()
+    rate = optimizer.param_groups[0]["lr"]
+    second = EffectiveSchedule(S.CosineAnnealingLR(optimizer, made), imp)
+    second.load_state_dict(first.state_dict())
+    assert second.num_steps == max(saved, 15)
+    for _ in range(10):
+        optimizer.step()
+        second.step()
+    assert second.t_eff == second.num_steps
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0 if saved == 20 else rate, abs=1e-9)

@@ -35,7 +35,8 @@ from .transfer import Mailbox, Observation
 STATE_VERSION = 1
 UNSTEPPED = (
     "{} minibatches were observed since an attached optimizer has stepped: attach the one that trains now, and "
-    "remove() the old handle; until then no learning rate is scaled, and the report is of all of them together"
+    "remove() the old handle, if it is another; or its steps are being skipped, as GradScaler does while gradients are "
+    "not finite. Until it steps no learning rate is scaled, and the report is of all of them together"
 )
 PATIENCE = 100  # minibatches, and two epochs: nobody accumulates over more
 CHUNK = 4096  # samples that `refresh` learns from at a time: on a device each is compared with all others
@@ -94,6 +95,7 @@ class Engine:
             self._source = HostSource(num_samples, self._drawn, seed, self.scan_steps)
         self._mailbox = Mailbox(self._absorb, self._source.prepare)
         self._scalers: list[StepScaler | OwnStep] = []
+        self._late = False  # whether it was said that no attached optimizer steps
         self.passes = Passes()
 
     @classmethod
@@ -259,16 +261,24 @@ class Engine:
         return ticket
 
     def _absorb(self, seen: Observation) -> None:
+        scalers = tuple(self._scalers)  # one may be removed meanwhile
         self.monitor.add(seen)
-        if self._scalers:
+        if scalers:
             self.monitor.factor()
-            waiting = self.monitor.added - max(scaler.used for scaler in self._scalers)
-            if waiting == max(PATIENCE, 2 * math.ceil(self.num_samples / self.batch_size)) + 1:
-                warnings.warn(UNSTEPPED.format(waiting), stacklevel=2)
         self.learn(seen)
-        if not self._scalers:
+        if not scalers:
             self.monitor.close()
         self._source.ready = False
+        if scalers:
+            self._notice(self.monitor.added - max(scaler.used for scaler in scalers))
+
+    def _notice(self, waiting: int) -> None:
+        """Say, once, that no attached optimizer steps."""
+        late = waiting > max(PATIENCE, 2 * math.ceil(self.num_samples / self.batch_size))
+        if late and not self._late:
+            self._late = True
+            warnings.warn(UNSTEPPED.format(waiting), stacklevel=2)
+        self._late = late
 
     def refresh(self, index: Tensor, losses: Tensor, logits: Tensor, *, grads: Tensor | None = None) -> None:
         """Update the statistics of samples that were looked at but not trained on, at the present step.

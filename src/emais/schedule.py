@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR, ReduceLROnPlateau, SequentialLR
 
-from .errors import EmaisError, positive_int
+from .errors import EmaisError, number_above
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -42,15 +42,13 @@ class EffectiveSchedule:
         engine: Engine,
         *,
         optimizer: Optimizer | None = None,
-        num_steps: int | None = None,
+        num_steps: float | None = None,
     ) -> None:
         self._engine, self._function = engine, schedule
         self._scheduler: Any = schedule if hasattr(schedule, "step") else None
         if self._scheduler is not None:
             optimizer = _check_scheduler(self._scheduler).optimizer
-        given = engine.num_steps if num_steps is None else positive_int("num_steps", num_steps)
-        last = getattr(self._scheduler, "total_steps", math.inf) - 1  # of OneCycleLR, which has no rate beyond
-        self.num_steps = min(given or _end(self._scheduler), last)
+        self._given = engine.num_steps if num_steps is None else number_above("num_steps", num_steps, 0)
         if optimizer is None or not (self._scheduler or callable(schedule)):
             raise EmaisError("a schedule that is a function of t needs optimizer=, whose rate it multiplies")
         self.optimizer: Optimizer = optimizer
@@ -60,8 +58,16 @@ class EffectiveSchedule:
         self._place = 0
         self._low = self._read()
         self._high: list[Any] | None = None
+        self.num_steps = self._limit()
         if self._scheduler is None:
             self._write(self._rates())
+
+    def _limit(self) -> float:
+        """Where t_eff stops. OneCycleLR has no rate beyond its end, whatever was given."""
+        if self._given is not None and not isinstance(self._scheduler, OneCycleLR):
+            return self._given
+        taken = self._place + (self._high is not None)  # steps that the scheduler has made here
+        return min(taken + _left(self._scheduler), self._given or math.inf)
 
     def step(self) -> None:
         """Move on by the factor of the optimizer's step that has just been made."""
@@ -126,17 +132,22 @@ class EffectiveSchedule:
         else:
             self.t_eff = state["t_eff"]
         self._place, self._low, self._high = state["place"], state["low"], state["high"]
+        self.num_steps = max(self._limit(), state["t_eff"])
         self._write(self._rates())
 
 
-def _end(scheduler: Any) -> float:
-    """The step at which a scheduler ends, where it has an end."""
-    parts = getattr(scheduler, "_schedulers", [])
-    if any(_end(part) < math.inf for part in parts):
+def _left(scheduler: Any) -> float:
+    """How many steps a scheduler has left, where its rate is no longer meant to be used beyond an end."""
+    if isinstance(scheduler, OneCycleLR):
+        return scheduler.total_steps - 1 - scheduler.last_epoch
+    if type(scheduler) is CosineAnnealingLR:  # a class of one's own may mean something else by T_max
+        return scheduler.T_max - scheduler.last_epoch
+    parts = getattr(scheduler, "_schedulers", [])[-1 if isinstance(scheduler, SequentialLR) else 0 :]
+    if any(_left(part) < math.inf for part in parts):
         raise EmaisError(
             f"{type(scheduler).__name__} has an end that t_eff would pass: give num_steps=, here or to the engine"
         )
-    return min(getattr(scheduler, name, math.inf) for name in ("total_steps", "T_max"))
+    return math.inf
 
 
 def _check_scheduler(scheduler: Any) -> LRScheduler:

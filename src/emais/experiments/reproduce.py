@@ -30,6 +30,7 @@ MEASURE = (
     "python benchmarks/step.py --out benchmarks/results, and for a model alone python benchmarks/single.py --model "
     "lenet5|resnet18|resnet50 --out benchmarks/results"
 )
+NEEDED = {"step", "loss", "n_ems", "score"}  # among the curves of a run
 SUMMED = (
     "N_ems is the mean and S(W) the median over seeds and the second half of the run, the step time a mean; runs that "
     "are trained side by side on a GPU share it."
@@ -185,10 +186,16 @@ def read_all(folder: Path) -> list[Record]:
 
 def read_file(path: Path, known: bool = False) -> list[Record]:
     """The same of one file, or only runs that this version knows; says how many lines are something else."""
-    found = [record for record in Results(path).read() if record.keys() >= {"data", "ms_per_step", "curves"}]
+    found = [record for record in Results(path).read() if is_run(record)]
     used = known_runs(found) if known else found
     say_skipped(path, len(used))
     return used
+
+
+def is_run(record: Record) -> bool:
+    """Whether a record has what the tables and figures need."""
+    curves = record.get("curves")
+    return {"data", "ms_per_step"} <= record.keys() and isinstance(curves, dict) and curves.keys() >= NEEDED
 
 
 def say_skipped(path: Path, used: int) -> None:
@@ -231,7 +238,7 @@ def summary(configs: list[Config], records: list[Record]) -> str:
 
 def measured(setting: Setting) -> list[str]:
     """N_ems and S(W) over the second half of the run, as in the tables, and the time of a step; where there are any."""
-    whole = replace(setting, records=tuple(r for r in setting.records if r.keys() >= {"ms_per_step", "curves"}))
+    whole = replace(setting, records=tuple(filter(is_run, setting.records)))
     if not whole.records:
         return []
     size, score = number_cell(average(whole, "n_ems")).text, number_cell(middle(whole, "score"), 2).text

@@ -19,7 +19,7 @@ METHODS: dict[str, type[Engine]] = {
 }
 
 
-def create(name: str, num_samples: int, batch_size: int = 128, **settings: Any) -> Engine:
+def create(name: str, num_samples: int, batch_size: int | None = None, **settings: Any) -> Engine:
     """Make an engine by the name of its method; settings as the method's class takes them.
 
     >>> create("sgd-scan", 100, batch_size=10).name
@@ -27,4 +27,6 @@ def create(name: str, num_samples: int, batch_size: int = 128, **settings: Any) 
     """
     if name not in METHODS:
         raise EmaisError(f"unknown method {name!r}: the methods are {', '.join(METHODS)}{nearest(name, METHODS)}")
-    return METHODS[name](num_samples, batch_size, **settings)
+    if batch_size is not None:
+        settings["batch_size"] = batch_size
+    return METHODS[name](num_samples, **settings)

@@ -77,7 +77,8 @@ class Presampling(Engine):
         return candidates if score is None else self._choose(candidates, score, candidates.index)[1]
 
     def _admit(self, losses: Tensor, draw: Draw) -> Ticket:
-        if isinstance(draw, Draw) and len(draw) != self.batch_size:
+        own = isinstance(draw, Draw) and draw._ticket.owner is self
+        if own and len(draw) == self.presample != self.batch_size:
             raise EmaisError(
                 f"these are all {len(draw)} candidates, not the {self.batch_size} to train on: imp.draw(f) with "
                 "f(index) -> (losses, logits) chooses them"

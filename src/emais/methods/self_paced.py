@@ -73,9 +73,10 @@ class SelfPaced(Engine):
         """There are no statistics to refresh."""
 
     def reduce(self, losses: Tensor, draw: Draw, signal: Tensor | None) -> Tensor:
-        """The mean over the kept; 0 if there are none. A loss that is not finite shows: its gradient would, too."""
+        """The mean over the kept; 0 if there are none. A loss that is not finite shows: its gradient may be NaN."""
         assert signal is not None
-        return torch.where((signal > 0) | ~losses.isfinite(), losses, 0.0).sum() / signal.sum().clamp(min=1)
+        shown = torch.where(losses.isfinite(), 0.0, losses.detach())
+        return (torch.where(signal > 0, losses, 0.0) + shown).sum() / signal.sum().clamp(min=1)
 
     def learn(self, seen: Observation) -> None:
         """Count."""
