@@ -121,6 +121,19 @@ def test_ctrl_c_shows_the_table_so_far(tmp_path, monkeypatch, capsys):
     assert err == "emais: stopped\n"
 
 
+def test_words_may_come_after_options(tmp_path, capsys):
+    path = tmp_path / "runs.jsonl"
+    assert main([*RUN[:2], "--results", str(path), *RUN[2:], "--device", "cpu", "seed=3"]) == 0
+    assert '"seed": 3' in path.read_text()
+    for wrong in ([*RUN, "--devise", "cpu"], ["report", "seed=3"]):
+        with pytest.raises(SystemExit):
+            main(wrong)
+        assert (
+            f"unrecognized arguments: {' '.join(wrong[-2:]) if len(wrong) > 2 else wrong[-1]}"
+            in capsys.readouterr().err
+        )
+
+
 def test_lines_that_train_skips_are_counted_once(tmp_path, capsys):
     path = tmp_path / "runs.jsonl"
     path.write_text("{}\nnothing\n")

@@ -13,7 +13,12 @@ from .errors import EmaisError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0 done, 2 an error the message explains, 130 stopped."""
-    args = parser().parse_args(argv)
+    top = parser()
+    args, rest = top.parse_known_args(argv)
+    if rest and (not hasattr(args, "config") or any(word.startswith("-") for word in rest)):
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    elif rest:
+        args.config += rest  # words after an option
     try:
         args.run(args)
     except (EmaisError, OSError) as error:
