@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from collections.abc import Iterable
 from typing import Any, overload
 
@@ -25,7 +24,7 @@ from .errors import (
 from .functional import MAX_SCALE
 from .gradients import raw_logit_gradients
 from .loading import Draw, Loader, Score, Ticket
-from .lr import OwnStep, StepScaler, check_rule, default_rule
+from .lr import Overdue, OwnStep, StepScaler, check_rule, default_rule
 from .monitor import Diagnostics, Monitor
 from .passes import Passes
 from .source import DeviceSource, HostSource, Source
@@ -33,12 +32,6 @@ from .state import check_state
 from .transfer import Mailbox, Observation
 
 STATE_VERSION = 1
-UNSTEPPED = (
-    "{} minibatches were observed since an attached optimizer has stepped: attach the one that trains now, and "
-    "remove() the old handle, if it is another; or its steps are being skipped, as GradScaler does while gradients are "
-    "not finite. Until it steps no learning rate is scaled, and the report is of all of them together"
-)
-PATIENCE = 100  # minibatches, and two epochs: nobody accumulates over more
 CHUNK = 4096  # samples that `refresh` learns from at a time: on a device each is compared with all others
 
 
@@ -95,7 +88,7 @@ class Engine:
             self._source = HostSource(num_samples, self._drawn, seed, self.scan_steps)
         self._mailbox = Mailbox(self._absorb, self._source.prepare)
         self._scalers: list[StepScaler | OwnStep] = []
-        self._late = False  # whether it was said that no attached optimizer steps
+        self._overdue = Overdue(2 * math.ceil(num_samples / batch_size))
         self.passes = Passes()
 
     @classmethod
@@ -270,15 +263,7 @@ class Engine:
             self.monitor.close()
         self._source.ready = False
         if scalers:
-            self._notice(self.monitor.added - max(scaler.used for scaler in scalers))
-
-    def _notice(self, waiting: int) -> None:
-        """Say, once, that no attached optimizer steps."""
-        late = waiting > max(PATIENCE, 2 * math.ceil(self.num_samples / self.batch_size))
-        if late and not self._late:
-            self._late = True
-            warnings.warn(UNSTEPPED.format(waiting), stacklevel=2)
-        self._late = late
+            self._overdue.look(self.monitor.added - max(scaler.used for scaler in scalers))
 
     def refresh(self, index: Tensor, losses: Tensor, logits: Tensor, *, grads: Tensor | None = None) -> None:
         """Update the statistics of samples that were looked at but not trained on, at the present step.

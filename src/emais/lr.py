@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,11 @@ from .functional import LR_RULES
 from .monitor import Monitor
 
 RULES = (*LR_RULES, "rais")
+UNSTEPPED = (
+    "{} minibatches were observed since an attached optimizer has stepped: attach the one that trains now, and "
+    "remove() the old handle, if it is another; or its steps are being skipped, as GradScaler does while gradients are "
+    "not finite. Until it steps no learning rate is scaled, and the report is of all of them together"
+)
 _LINEAR = ("SGD", "ASGD")
 _SQRT = (
     "Adam",
@@ -50,6 +56,24 @@ def check_rule(rule: str) -> str:
     if rule not in RULES:
         raise EmaisError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
     return rule
+
+
+class Overdue:
+    """Says, once, that minibatches are observed and no attached optimizer steps.
+
+    limit: minibatches that somebody may accumulate; at least 100.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self._told = max(100, limit), False
+
+    def look(self, waiting: int) -> None:
+        """Given how many minibatches there were since a step."""
+        if waiting <= self.limit:
+            self._told = False
+        elif not self._told:
+            self._told = True
+            warnings.warn(UNSTEPPED.format(waiting), stacklevel=2)
 
 
 class OwnStep:
