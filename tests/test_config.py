@@ -118,7 +118,7 @@ def test_the_catalogue():
         for method in ("sgd-scan", "sgd-uni", "rais", "presampling", "self-paced", "emais", "emais-auto")
     } | {("cifar10", "confidence"), ("cifar10", "confvar")}
     long = [c.method for c in ITEMS["batchnorm"].configs(1) if c.num_steps == 35000]
-    assert long == ["sgd-scan", "rais", "emais"]
+    assert long == ["sgd-scan", "rais", "emais", "emais-auto"]
     assert {c.weight_decay for c in ITEMS["batchnorm"].configs(1) if c.data == "cifar10"} == {1e-4, 5e-4}
     with pytest.raises(EmaisError, match=r"seeds must be .* got 0"):
         ITEMS["tab:adam"].configs(seeds=0)

@@ -20,6 +20,7 @@ LENGTHS = {"fmnist": (6250, 12500, 25000), "cifar10": (17500, 35000), "chestxray
 QUARTER = f"{CIFAR} method=emais weight_decay=5e-4"
 LONG = f"{FMNIST} lr=0.01 num_steps=25000"
 FIXED = "method=emais-auto factors=1,0.3,0.1,0.03 powers=1"  # with one candidate only: tau = c t
+OWN_STATISTICS = "method=presampling batch_statistics=true weight_decay=5e-4 num_steps=17500"
 
 
 @dataclass(frozen=True)
@@ -149,10 +150,20 @@ ITEMS: dict[str, Item] = {
             "BatchNorm with the statistics of training, and with those of uniform minibatches",
             (
                 f"{CIFAR} method={ALL} weight_decay=1e-4,5e-4 num_steps=17500",
-                f"{CIFAR} method=sgd-scan,rais,emais weight_decay=5e-4 num_steps=35000",
+                f"{CIFAR} method={RIVALS} weight_decay=5e-4 num_steps=35000",
+                f"{CIFAR} {OWN_STATISTICS}",
                 f"{CHEST} method={MULTI_LABEL} {steps('chestxray14')}",
             ),
             needs="recalibrated",
+        ),
+        Item(
+            "presampling_modes",
+            "Presampling that looks at its candidates in evaluation mode, and with BatchNorm statistics of their own",
+            (
+                f"{CIFAR} method=sgd-scan,presampling weight_decay=5e-4 num_steps=17500",
+                f"{CIFAR} {OWN_STATISTICS}",
+                f"{CIFAR} method=emais,emais-auto weight_decay=5e-4 num_steps=17500",
+            ),
         ),
         Item(
             "tuned_lr",

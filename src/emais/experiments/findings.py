@@ -14,7 +14,7 @@ from .results import Record
 from .rows import decimal, empty, value_cell, with_sd
 from .selection import HEADS, Setting, better, by_row, hardware, method_name, of_item, present
 from .steptimes import MODELS, best_case
-from .verdicts import BOLD, best_of_paper, bold, clearly
+from .verdicts import BOLD, ENOUGH, best_of_paper, bold, clearly
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
 PAIRS = (("emais", "sgd-scan"), ("emais-auto", "emais"), ("emais-auto", "sgd-scan"))
@@ -89,8 +89,8 @@ def standing(records: Sequence[Record]) -> list[str]:
 def comparison(both: Sequence[tuple[Setting, Setting]]) -> str:
     """In how many rows one method is ahead of another, and in which it is clearly behind."""
     names = [method_name(s.config).replace("Adam-", "SGD-") for s in both[0]]
-    single = sum(min(len(a.records), len(b.records)) == 1 for a, b in both)
-    known = f" ({single} of one seed, without a standard error)" if single else ""
+    few = sum(min(len(a.records), len(b.records)) < ENOUGH for a, b in both)
+    known = f" ({few} with fewer than three seeds, not counted in what follows)" if few else ""
     ahead = [(a, b) for a, b in both if better(a, a.mean, b.mean)]
     clear = sum(clearly(a, b) for a, b in ahead)
     lost = [against(a, b) for a, b in both if better(a, b.mean, a.mean) and clearly(a, b)]

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from .batchnorm import UNIFORM
 from .catalogue import Item
 from .cells import Cell, Table
+from .moretables import variant
 from .results import Record
 from .rows import count_cell, empty, first_cells, first_columns, value_cell, with_sd
-from .selection import Setting, by_row, hardware, number, of_item, shown, starred, title_of
+from .selection import Setting, by_row, hardware, number, of_item, shown, title_of
 from .training import mean_sd
 
 
@@ -21,7 +22,7 @@ def recalibration_table(item: Item, records: Sequence[Record]) -> Table:
     columns = first_columns(settings)
     rows = []
     for s in listed:
-        start = [*first_cells(columns, s), Cell(starred(s.config)), count_cell(s)]
+        start = [*first_cells(columns, s), Cell(variant(s.config)), count_cell(s)]
         rows.append([*start, value_cell(s), spread_cell(recalibrated(s)), spread_cell(changes(s), signed=True)])
     chest = title_of("chestxray14", [r for s in settings if s.metric == "map" for r in s.records])
     caption = (

@@ -13,6 +13,7 @@ BOLD = (
     "Bold: the best mean of the paper's methods in a row and every mean within the best's standard deviation of it, as "
     "in the paper; a starred method takes no bold away, and is bold where it does as well."
 )
+ENOUGH = 3  # seeds of each of two methods: from two, a standard error is too uncertain to compare with
 AGREES = (
     "Agrees: ours and the paper's mean differ by at most two standard errors of their difference, "
     "2·√(sd²/n + sd²/5). By chance alone about one in twelve would not."
@@ -50,8 +51,9 @@ def standard_error(a: Setting, b: Setting) -> float:
 
 
 def clearly(a: Setting, b: Setting) -> bool:
-    """Whether two means differ by more than two standard errors of their difference."""
-    return abs(a.mean - b.mean) > 2 * standard_error(a, b)  # NaN: False
+    """Whether two means, of three seeds or more, differ by more than two standard errors of their difference."""
+    enough = min(len(a.values), len(b.values)) >= ENOUGH
+    return enough and abs(a.mean - b.mean) > 2 * standard_error(a, b)  # NaN: False
 
 
 def verdict(setting: Setting, value: Value | None) -> Verdict:
