@@ -252,6 +252,19 @@ def test_progress_promises_nothing_at_first() -> None:
     assert Progress(total_steps=100, total_runs=2, stream=io.StringIO(), clock=lambda: 0.0).line(1.9) == "0/2 runs done"
 
 
+def test_progress_forgets_a_slow_start() -> None:
+    now = [0.0]
+    progress = Progress(total_steps=10_000, total_runs=1, stream=io.StringIO(), clock=lambda: now[0])
+    now[0] = 100.0  # it compiles
+    progress.advance(1)
+    assert progress.line(100.0) == "0/1 runs done"  # and not that hundreds of hours are left
+    for second in range(101, 161):
+        now[0] = float(second)
+        progress.advance(100)
+    assert progress.line(160.0) == "0/1 runs done, 100 steps/s, 0:40 left"
+    assert progress.line(170.0) == "0/1 runs done, 75 steps/s, 0:53 left"  # nothing for ten of forty seconds
+
+
 def test_progress_elsewhere_is_a_line_every_ten_seconds() -> None:
     now, stream = [0.0], io.StringIO()
     with Progress(total_steps=100, total_runs=2, stream=stream, clock=lambda: now[0]) as progress:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
 REDRAW = 0.1  # seconds between two drawings in a terminal
 REPORT = 10.0  # seconds between two lines elsewhere
-SETTLE = 2.0  # seconds before the rate means anything: the first steps are slow
+SETTLE = 2.0  # seconds before the rate means anything: the first steps are slow,
+FIRST = 10  # and some of them compile what the others run
+RECENT = 30.0  # seconds that the rate is taken over, so that a slow start is soon forgotten
 BAR = 24  # characters, where the terminal is wide enough
 
 
@@ -54,10 +57,14 @@ class Progress:
         self._clock = clock
         self._live = self._stream.isatty()
         self._full, self._empty = blocks(self._stream)
-        self._start = self._shown = clock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._start = self._shown = self._clock()
+        self._marks = deque([(self._start, self.steps)])  # (time, steps) about once a second, the recent ones
 
     def __enter__(self) -> Progress:
-        self._start = self._shown = self._clock()
+        self._begin()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,6 +80,10 @@ class Progress:
         """Count steps; draws only when enough time has passed, so it may be called at every step."""
         self.steps += steps
         now = self._clock()
+        if now - self._marks[-1][0] >= 1:
+            self._marks.append((now, self.steps))
+            while now - self._marks[0][0] > RECENT and len(self._marks) > 2:
+                self._marks.popleft()
         if now - self._shown >= (REDRAW if self._live else REPORT):
             self._show(now)
 
@@ -83,9 +94,9 @@ class Progress:
     def line(self, now: float) -> str:
         """What is shown: runs done, what is running, steps a second, time left."""
         parts = [f"{self.runs}/{self.total_runs} runs done" if self.total_runs else "", self.label]
-        elapsed = now - self._start
-        if elapsed >= SETTLE and self.steps:
-            rate = self.steps / elapsed
+        since, before = self._marks[0]
+        if now - self._start >= SETTLE and self.steps >= FIRST and self.steps > before:
+            rate = (self.steps - before) / (now - since)
             parts += [f"{rate:.0f} {self.unit}/s", f"{clock_time((self.total_steps - self.steps) / rate)} left"]
         return ", ".join(part for part in parts if part)
 
