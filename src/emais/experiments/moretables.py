@@ -36,6 +36,7 @@ from .selection import (
 )
 from .verdicts import AGREES, verdict
 
+ONE_DRAW = "{} are about one draw from its candidates, not about the minibatch."
 HALF, FIFTH = 0.5, 0.2  # the parts of a run, up to its end, that N_ems and S(W) are taken over
 
 
@@ -139,6 +140,8 @@ def summary_table(item: Item, records: Sequence[Record]) -> Table:
         "Over seeds and the points of that part of the run: of N_ems the mean, of S(W) the median, which a spike of a "
         f"single seed does not move. {hardware(settings)}"
     )
+    if any(s.config.method == "presampling" for s in listed):
+        caption += f" {ONE_DRAW.format('N_ems and S(W) of Presampling-IS')}"
     if stopping:
         caption += (
             " Where the learning rate comes down to 0 before the end, the last column says when, as a mean over seeds: "

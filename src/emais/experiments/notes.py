@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from .catalogue import Item
-from .moretables import last_moving
+from .moretables import ONE_DRAW, last_moving
 from .paper import NAMES
 from .selection import Setting
 
@@ -58,5 +58,5 @@ def scores_note(settings: Sequence[Setting]) -> str:
             said.append(f"{name} {norms} in evaluation mode: with BatchNorm those in training are others.")
         else:
             said.append(f"{name} {norms}, so it is at 0 by construction.")
-        said.append("This is about one draw from its candidates, not about the minibatch.")
+        said.append(ONE_DRAW.format("These values"))
     return " ".join([*said, still_note(settings)])

@@ -75,8 +75,7 @@ td[title] { cursor: help; }
   nav a.here { box-shadow: none; } }
 @media (max-width: 40rem) { nav details { columns: auto; } td:first-child { white-space: normal; min-width: 5rem; }
   th button, td, td:first-child { padding-left: .4rem; padding-right: .4rem; }
-  #findings h2 { border-top: 0; padding-top: 0; margin-top: 2rem; }
-.findings { padding: .8rem 1rem .8rem 1.9rem; } table { width: auto; } h2 { font-size: 1.35rem; } }
+  .findings { padding: .8rem 1rem .8rem 1.9rem; } table { width: auto; } h2 { font-size: 1.35rem; } }
 @media print { nav { display: none; } .layout { display: block; } .scroll.tall { max-height: none; } }
 """
 
