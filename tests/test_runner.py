@@ -11,7 +11,7 @@ from emais import EmaisError
 from emais.experiments import runner
 from emais.experiments.config import Config, parse
 from emais.experiments.datasets import Data
-from emais.experiments.runner import check_device, check_memory, check_run, run_all
+from emais.experiments.runner import at_once, check_device, check_memory, check_run, run_all
 
 TEXT = "data=digits model=perceptron method=emais batch_size=32 num_steps=5"
 
@@ -36,30 +36,32 @@ def test_a_device_that_is_none(device: str, monkeypatch) -> None:
         check_device(device)
 
 
-def resnets(count: int, batch_size: int) -> list[Config]:
-    return [Config("cifar10", "resnet18", "emais", seed=k, batch_size=batch_size) for k in range(count)]
+def resnet(batch_size: int) -> Config:
+    return Config("cifar10", "resnet18", "emais", batch_size=batch_size)
 
 
-def test_runs_that_do_not_fit_into_memory(monkeypatch) -> None:
+def test_a_run_that_does_not_fit_into_memory(monkeypatch) -> None:
     monkeypatch.setattr(runner, "machine_memory", lambda: 8 << 30)
-    check_memory(resnets(1, 1024), "cpu")
-    with pytest.raises(
-        EmaisError, match=r"batch_size=2048, 1 at a time, needs about 12 GiB of memory, there are 8 GiB"
-    ):
-        check_memory(resnets(1, 2048), "cpu")
+    check_memory(resnet(1024), "cpu")
+    with pytest.raises(EmaisError, match=r"batch_size=2048 needs about 12 GiB of memory, there are 8 GiB: take a"):
+        check_memory(resnet(2048), "cpu")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (12 << 30, 80 << 30))
-    check_memory(resnets(2, 128), "cuda")
-    check_memory(resnets(4, 64), "cuda")
-    with pytest.raises(
-        EmaisError, match=r"batch_size=256, 2 at a time, needs about 24 GiB of GPU memory, there are 12"
-    ):
-        check_memory(resnets(2, 256), "cuda")
+    check_memory(resnet(256), "cuda")
+    with pytest.raises(EmaisError, match=r"batch_size=512 needs about 24 GiB of GPU memory, there are 12 GiB: end"):
+        check_memory(resnet(512), "cuda")
+
+
+@pytest.mark.parametrize(("gib", "together"), [(139, 4), (20, 3), (12, 2), (1, 1)])
+def test_a_gpu_takes_as_many_runs_as_it_has_room_for(gib: int, together: int, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (gib << 30, 139 << 30))
+    assert at_once(resnet(128), "cuda") == together
+    assert at_once(resnet(128), "cpu") == 1
 
 
 def test_the_memory_of_the_machine() -> None:
     assert runner.machine_memory() > 1 << 30
     with pytest.raises(EmaisError, match="of memory, there are"):
-        check_memory(resnets(1, 10**9), "cpu")
+        check_memory(resnet(10**9), "cpu")
 
 
 @pytest.mark.parametrize("method", ["confidence", "confvar"])

@@ -122,9 +122,9 @@ def test_refreshing_changes_the_statistics():
 
 def test_groups_are_of_runs_that_fit_together():
     runs = parse(f"{TEXT} method=sgd-scan,emais num_steps=20,10 seed=0-4 lr=0.1,0.2")
-    sizes = [len(g) for g in groups(runs, {"perceptron": 8})]
+    sizes = [len(g) for g in groups(runs, lambda run: 8)]
     assert sizes == [6, 7, 7, 6, 7, 7]
-    assert [g[0].num_steps for g in groups(runs, {"perceptron": 100})] == [10, 20]
+    assert [g[0].num_steps for g in groups(runs, lambda run: 100)] == [10, 20]
     with pytest.raises(EmaisError, match="must share data"):
         SideBySide(runs, made_up(), small)
 

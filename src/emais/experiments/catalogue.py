@@ -158,7 +158,7 @@ ITEMS: dict[str, Item] = {
         ),
         Item(
             "presampling_modes",
-            "Presampling on CIFAR-10, its candidates seen in evaluation mode and with BatchNorm statistics of their own",
+            "Presampling on CIFAR-10, candidates seen in evaluation mode, and with BatchNorm statistics of their own",
             (
                 f"{CIFAR} method=sgd-scan,presampling weight_decay=5e-4 num_steps=17500",
                 f"{CIFAR} {OWN_STATISTICS}",

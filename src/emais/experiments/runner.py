@@ -8,9 +8,9 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from .sidebyside import SideBySide
 from .training import initialised
 
 SMALL: dict[str, Callable[[], nn.Module]] = {"lenet5": LeNet5, "perceptron": perceptron}
-AT_ONCE = {"lenet5": 96, "perceptron": 96, "resnet18": 4, "resnet50": 3}  # runs that share a GPU
+AT_ONCE = {"lenet5": 96, "perceptron": 96, "resnet18": 4, "resnet50": 3}  # runs that share a GPU, if they fit
 EVALUATIONS = 25
 MEMORY = {  # bytes a run with minibatches of 128; on a GPU graphs and compiled code reserve more than a step needs
     "cuda": {"lenet5": 200 << 20, "perceptron": 10 << 20, "resnet18": 6 << 30, "resnet50": 24 << 30},
@@ -58,9 +58,9 @@ def run_all(
     data = {name: load(name, folder) for name in {c.data for c in missing}}  # before training: they may be missing
     for config in missing:
         check_run(config, data[config.data])
-    together = list(groups(missing, AT_ONCE if torch.device(device).type == "cuda" else {}))
-    for group in together:
-        check_memory(group, device)
+    for config in missing:
+        check_memory(config, device)
+    together = list(groups(missing, partial(at_once, device=device)))
     end = math.inf if budget is None else time.monotonic() + 60 * positive_float("budget", budget)
     steps = sum(config.num_steps for config in missing)
     with Progress(total_steps=steps, total_runs=len(missing)) as progress:
@@ -106,18 +106,34 @@ def check_device(device: torch.device | str) -> None:
     usable_device(device)
 
 
-def check_memory(group: Sequence[Config], device: torch.device | str) -> None:
-    """Say before training that the runs would not fit into memory."""
-    kind, first = torch.device(device).type, group[0]
-    need = MEMORY[kind][first.model] * len(group) * first.batch_size / 128
-    free = torch.cuda.mem_get_info(device)[0] if kind == "cuda" else machine_memory()
+def check_memory(config: Config, device: torch.device | str) -> None:
+    """Say before training that a run would not fit into memory."""
+    need, free = memory(config, device)
     if need > free:
-        where = "GPU memory" if kind == "cuda" else "memory"
-        fewer = "end other programs there, run fewer seeds at once, or " if kind == "cuda" else ""
+        where, other = ("GPU memory", "end other programs there, or ") if on_gpu(device) else ("memory", "")
         raise EmaisError(
-            f"{first.model} with batch_size={first.batch_size}, {len(group)} at a time, needs about "
-            f"{need / 2**30:.0f} GiB of {where}, there are {free / 2**30:.0f} GiB: {fewer}take a smaller batch_size"
+            f"{config.model} with batch_size={config.batch_size} needs about {need / 2**30:.0f} GiB of {where}, there "
+            f"are {free / 2**30:.0f} GiB: {other}take a smaller batch_size"
         )
+
+
+def at_once(config: Config, device: torch.device | str) -> int:
+    """How many runs such as this are trained together: as many as a GPU has room for, up to `AT_ONCE`."""
+    if not on_gpu(device):
+        return 1
+    need, free = memory(config, device)
+    return max(1, min(AT_ONCE[config.model], int(free / need)))
+
+
+def memory(config: Config, device: torch.device | str) -> tuple[float, float]:
+    """Bytes that a run needs, about, and those that there are."""
+    need = MEMORY["cuda" if on_gpu(device) else "cpu"][config.model] * config.batch_size / 128
+    return need, torch.cuda.mem_get_info(device)[0] if on_gpu(device) else machine_memory()
+
+
+def on_gpu(device: torch.device | str) -> bool:
+    """Whether a device is a GPU."""
+    return torch.device(device).type == "cuda"
 
 
 def machine_memory() -> float:
@@ -127,14 +143,14 @@ def machine_memory() -> float:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def groups(configs: Sequence[Config], size: Mapping[str, int]) -> Iterator[list[Config]]:
-    """Runs that can be trained together, shortest first: of each model up to `size`, 1 where it has none."""
+def groups(configs: Sequence[Config], size: Callable[[Config], int]) -> Iterator[list[Config]]:
+    """Runs that can be trained together, shortest first: up to `size` of each kind."""
     kinds: dict[Any, list[Config]] = {}
     for config in configs:
         kinds.setdefault(config.group(), []).append(config)
     # what follows another run comes after it
     for kind in sorted(kinds.values(), key=lambda runs: (bool(runs[0].follow), runs[0].num_steps)):
-        parts = -(-len(kind) // size.get(kind[0].model, 1))
+        parts = -(-len(kind) // size(kind[0]))
         for k in range(parts):  # parts of about the same size
             yield kind[k * len(kind) // parts : (k + 1) * len(kind) // parts]
 
