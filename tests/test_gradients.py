@@ -83,6 +83,35 @@ def test_batchnorm_is_refused_in_training_mode_only():
     with pytest.raises(EmaisError, match=r"1 is a BatchNorm layer in training mode.*eval\(\)"):
         F.parameter_gradients(model, ce, x, hard)
     assert F.parameter_gradients(model.eval(), ce, x, hard).shape == (N, 3 * 4 + 4 + 8)
+    model[1] = nn.BatchNorm1d(4, track_running_stats=False).eval()
+    with pytest.raises(EmaisError, match=r"1 is a BatchNorm layer without running statistics.*; replace it"):
+        F.parameter_gradients(model, ce, x, hard)
+
+
+class Kept(torch.autograd.Function):
+    """Cross-entropy that makes its gradient in the forward pass and scales it in place, as fused kernels do."""
+
+    @staticmethod
+    def forward(ctx, z, y):
+        p = z.softmax(1)
+        losses = -p.gather(1, y[:, None]).log().squeeze(1)
+        p[torch.arange(len(y)), y] -= 1
+        ctx.kept = p
+        return losses
+
+    @staticmethod
+    def backward(ctx, upstream):
+        return ctx.kept.mul_(upstream[:, None]), None
+
+
+@pytest.mark.parametrize("form", [lambda x: x, lambda x: 2 * x / 2])
+def test_a_loss_that_keeps_its_gradient(form):
+    z = torch.randn(N, C, requires_grad=True)
+    losses = form(Kept.apply(z, hard))
+    g = F.logit_gradients(losses, z)
+    want = F.cross_entropy_gradients(z.detach(), hard)
+    losses.mean().backward()
+    torch.testing.assert_close(g, want)
 
 
 def test_misuse_is_named():

@@ -237,6 +237,76 @@ def test_grad_scaler_and_autocast(task):
     assert imp.diagnostics.nonfinite == 0
 
 
+@pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)], ids=["number", "tensor"])
+@pytest.mark.parametrize("closure", [False, True])
+def test_two_engines_on_one_optimizer(task, lr, closure):
+    """Both factors are on during the step, and off after it."""
+    dataset, model = task
+    pair = [emais.EMAIS(96, 16, seed=seed, warmup_epochs=0) for seed in (1, 2)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=copy.copy(lr))
+    for imp in pair:
+        imp.attach(optimizer)
+    weight = next(model.parameters())
+
+    def losses():
+        optimizer.zero_grad()
+        total = sum(forward(imp, dataset, model) for imp in pair)
+        total.backward()
+        return total
+
+    sizes = []
+    for _ in range(6):
+        before = weight.detach().clone()
+        if closure:
+            optimizer.step(losses)
+        else:
+            losses()
+            optimizer.step()
+        rate = (before - weight.detach()).norm() / weight.grad.norm()
+        factors = [float(imp.diagnostics.lr_scale) for imp in pair]
+        sizes += factors
+        assert float(rate) == pytest.approx(0.1 * factors[0] * factors[1], rel=1e-3)
+        assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.1, rel=1e-6)
+    assert sum(abs(size - 1) > 1e-3 for size in sizes) > 6
+
+
+@pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)], ids=["number", "tensor"])
+def test_a_scheduler_that_steps_in_a_hook(task, lr):
+    """Whether the hook was there before the engine or not."""
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=copy.copy(lr))
+    schedule = lr_scheduler.ExponentialLR(optimizer, 0.9)
+    optimizer.register_step_post_hook(lambda *_: schedule.step())
+    imp.attach(optimizer)
+    for _ in range(6):
+        forward(imp, dataset, model).backward()
+        optimizer.step()
+    assert abs(imp.diagnostics.lr_scale - 1) > 1e-3
+    assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.1 * 0.9**6, rel=1e-5)
+
+
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("name", ["emais", "emais-auto", "rais"])
+def test_statistics_are_the_same_inside_autocast(task, name, resident):
+    dataset, model = task
+    pair = [emais.create(name, 96, batch_size=16, resident=resident, warmup_epochs=1) for _ in range(2)]
+    for _ in range(20):
+        found = []
+        for imp, half in zip(pair, (False, True), strict=True):
+            draw = imp.draw()
+            losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+            with torch.autocast("cpu", torch.bfloat16, enabled=half):
+                imp.loss(losses, z, draw)
+                found.append([float(x) for x in (imp.diagnostics.tr_is, imp.diagnostics.tr_opt, *draw.r)])
+        assert found[0] == found[1]
+    r, g = torch.rand(4), torch.randn(4, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert emais.functional.variance_traces(r, g) == emais.functional.variance_traces(r, g)
+        inside = emais.functional.variance_traces(r, g).tr_is
+    assert inside == emais.functional.variance_traces(r, g).tr_is
+
+
 def test_two_optimizers_share_a_step(task):
     dataset, model = task
     imp = emais.EMAIS(96, 16, warmup_epochs=0)

@@ -1,7 +1,9 @@
 """Every method in the same loop: what it draws, what it trains on, what it reports, and what it refuses."""
 
+import collections
 import itertools
 import math
+import types
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -632,6 +634,30 @@ def test_presampling_picks_from_lists_of_samples(task, collate):
     batch, draw = next(iter(imp.loader(dataset, score=score, collate_fn=collate)))
     rows = batch["x"] if isinstance(batch, dict) else batch[0] if isinstance(batch, tuple) else [x for x, _ in batch]
     assert torch.equal(torch.stack(rows), dataset.tensors[0][draw.index])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        collections.OrderedDict,
+        collections.UserDict,
+        lambda columns: collections.defaultdict(list, columns),
+        types.MappingProxyType,
+    ],
+    ids=["ordered", "user", "default", "proxy"],
+)
+def test_presampling_picks_from_any_mapping(task, kind):
+    dataset, model = task
+
+    def collate(rows):
+        return kind({"x": torch.stack([x for x, _ in rows]), "y": torch.stack([y for _, y in rows])})
+
+    imp = emais.create("presampling", M, batch_size=N, presample=32)
+    loader = imp.loader(dataset, score=lambda b: losses_of(model, (b["x"], b["y"])), collate_fn=collate)
+    batch, draw = next(iter(loader))
+    assert type(batch) is type(kind({}))
+    assert torch.equal(batch["x"], dataset.tensors[0][draw.index])
+    assert len(batch) == 2
 
 
 def test_presampling_refuses_a_batch_it_cannot_cut(task):

@@ -86,6 +86,20 @@ def test_sums_do_not_drift(resident):
     torch.testing.assert_close(r, q, rtol=1e-6 if resident else 0, atol=0)
 
 
+@pytest.mark.parametrize("deep", [False, True])
+def test_sums_are_those_of_a_fresh_sampler_to_the_bit(deep, monkeypatch):
+    """So that a run that is saved and loaded draws what it would have drawn."""
+    if deep:
+        monkeypatch.setattr("emais.sampling._DEEP", 1)
+    s, fresh = make(5000, 32, None), make(5000, 32, None)
+    assert s.tiers == 1 + deep
+    g = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        s.update(torch.randperm(5000, generator=g)[:32], (10 * torch.randn(32, generator=g)).exp())
+    fresh.fill(s.weights)
+    assert all(torch.equal(a, b) for a, b in zip(s._sums, fresh._sums, strict=True))
+
+
 def test_host_and_resident_paths_draw_the_same():
     w = 1e4 ** torch.rand(777)
     a, b = make(777, 32), make(777, 32, resident=True)

@@ -121,6 +121,30 @@ def test_a_resumed_pass_ends_where_the_epoch_does(task, method):
     assert len(loader) == 6
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_that_is_loaded_inside_the_loop(task, workers):
+    """Back to the last good state, and out of the loop: the next pass is what was left then."""
+    dataset, model = task
+    imp = emais.EMAIS(96, 16)
+    loader = imp.loader(dataset, num_workers=workers)
+    for batch, draw in loader:
+        losses, z = losses_of(model, batch)
+        imp.loss(losses, z, draw)
+        if draw.step == 2:
+            saved = imp.state_dict()
+        if draw.step == 4:
+            imp.load_state_dict(saved)
+            break
+    assert len(loader) == 4
+    rest = iter(loader)
+    _, draw = next(rest)
+    assert draw.step == 3
+    if workers:
+        imp.load_state_dict(saved)
+        with pytest.raises(EmaisError, match="or to a state that was loaded meanwhile"):
+            next(rest)
+
+
 def test_an_engine_is_not_copied_but_saved():
     imp = emais.EMAIS(96, 16)
     for copied in (copy.deepcopy, pickle.dumps):

@@ -22,11 +22,12 @@ from .errors import (
     whole_number,
 )
 from .functional import MAX_SCALE
-from .gradients import raw_logit_gradients
 from .loading import Draw, Loader, Score, Ticket
 from .lr import Overdue, OwnStep, StepScaler, check_rule, default_rule
+from .minibatch import admitted, check_looked_at, per_sample
 from .monitor import Diagnostics, Monitor
 from .passes import Passes
+from .precision import full_precision
 from .source import DeviceSource, HostSource, Source
 from .state import check_state
 from .transfer import Mailbox, Observation
@@ -176,7 +177,8 @@ class Engine:
         if (left := self.passes.left_over()) is not None:
             return left
         if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
-            self.upkeep()
+            with full_precision():
+                self.upkeep()
         return self._stamp(*self._source.take())
 
     def _stamp(self, step: Any, index: Any, r: Any) -> Draw:
@@ -229,29 +231,11 @@ class Engine:
 
     def _post(self, draw: Draw, ticket: Ticket, g: Tensor, signal: Tensor | None) -> None:
         ticket.used = True
-        self._mailbox.post(draw.step, ticket, g, signal)
+        with full_precision():
+            self._mailbox.post(draw.step, ticket, g, signal)
 
     def _admit(self, losses: Tensor, draw: Draw) -> Ticket:
-        if not isinstance(draw, Draw):
-            raise EmaisError(f"draw must be the second item that the loader yields, got {type(draw).__name__}")
-        ticket = draw._ticket
-        if ticket.owner is not self:
-            raise EmaisError("this draw was made by another engine: its r belongs to that engine's distribution")
-        if ticket.used:
-            raise EmaisError(
-                "this draw was used already: each draw is observed once, take the next from the loader. For a second "
-                "forward pass on the same minibatch take (draw.r * losses).mean() yourself; an optimizer that "
-                "evaluates its closure several times, such as LBFGS, cannot be used"
-            )
-        if not isinstance(losses, Tensor):
-            raise EmaisError(f"losses must be a tensor, one number a sample, got {type(losses).__name__}")
-        if losses.dim() != 1 or len(losses) != len(draw):
-            hint = 'compute the loss with reduction="none" and sum or average over every dimension but the first'
-            if losses.dim() == 1 and 1 < len(losses) < len(draw):
-                hint = "the minibatch lost samples on its way, perhaps in collate_fn, and the draw does not know which"
-            shapes = f"shape ({len(draw)},) as the draw, got {tuple(losses.shape)}"
-            raise EmaisError(f"losses must be one number a sample, {shapes}: {hint}")
-        return ticket
+        return admitted(self, losses, draw)
 
     def _absorb(self, seen: Observation) -> None:
         scalers = tuple(self._scalers)  # one may be removed meanwhile
@@ -274,18 +258,7 @@ class Engine:
         Paper: fig:additional_state_updates
         """
         self._drain()
-        for name, x in (("index", index), ("losses", losses)):
-            if not isinstance(x, Tensor):
-                raise EmaisError(f"{name} must be a tensor, one number a sample, got {type(x).__name__}")
-        if index.dim() != 1 or losses.shape != index.shape:
-            shapes = f"{tuple(index.shape)} and {tuple(losses.shape)}"
-            raise EmaisError(f"index and losses must both be (n,), one number a sample, got {shapes}")
-        check_index(index, self.num_samples)
-        if grads is None and isinstance(logits, Tensor) and not logits.requires_grad:
-            raise EmaisError(
-                "logits do not require grad: take z = model(x).detach().requires_grad_() and the losses of z, or pass "
-                "grads="
-            )
+        check_looked_at(index, losses, logits, grads, self.num_samples)
         index = index.long()
         g = per_sample(losses, logits, grads)
         signal = self.signal(losses.detach(), logits, g, self._source.step)
@@ -298,14 +271,16 @@ class Engine:
             arrays = [None if x is None else x.cpu().numpy() for x in (index, norms, signal)]
         for start in range(0, len(index), CHUNK):
             part = [None if x is None else x[start : start + CHUNK] for x in arrays]
-            self.learn(Observation(step, part[0], None, part[1], None, part[2]))
+            with full_precision():
+                self.learn(Observation(step, part[0], None, part[1], None, part[2]))
         if self._resident and self._source.ready:
             self._source.prepare()  # the draw that was made with the old weights, where a CUDA graph reads it
         else:
             self._source.ready = False
 
     def _drain(self) -> None:
-        self._mailbox.drain()
+        with full_precision():
+            self._mailbox.drain()
 
     def _tensor(self, x: Any) -> Tensor:
         """An array or tensor as a tensor where the statistics live, whatever torch's default device is."""
@@ -384,18 +359,3 @@ class Engine:
         self.monitor.load_state_dict(state["monitor"])
         self.monitor.step = self.step
         self.load_state(state["state"])
-
-
-def per_sample(losses: Tensor, logits: Tensor, grads: Tensor | None) -> Tensor:
-    """Gradients as (N, D): the ones given, or autograd's of the losses by the logits."""
-    if not isinstance(logits, Tensor):
-        raise EmaisError(f"logits must be a tensor, perhaps the .logits of an output, got {type(logits).__name__}")
-    if grads is None:
-        grads = raw_logit_gradients(losses, logits)
-    elif not isinstance(grads, Tensor):
-        raise EmaisError(f"grads must be a tensor (N, ...), got {type(grads).__name__}")
-    elif grads.dim() == 0 or len(grads) != len(losses):
-        raise EmaisError(f"grads must be (N, ...) with N = {len(losses)}, got {tuple(grads.shape)}")
-    else:
-        grads = grads.detach().clone()  # they are read later, when the caller may have written over them
-    return grads if grads.dim() == 2 else grads.reshape(len(grads), -1)

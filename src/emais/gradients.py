@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 from torch.func import functional_call, grad, vmap
 
 from .errors import EmaisError
@@ -23,6 +24,7 @@ _CHAIN = frozenset(
         ("ToCopy", 0),
     )
 )
+_NEAR = 50  # nodes: a loss has fewer
 _BATCH_COUPLED = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -67,6 +69,8 @@ def raw_logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
         # a handful of nodes: waking autograd's own thread, as it does for a GPU, would cost more than they do
         with nullcontext() if losses.is_cpu else torch.autograd.set_multithreading_enabled(False):
             (g,) = torch.autograd.grad(losses, logits, ones, retain_graph=True, allow_unused=True)
+        if g is not None and _has_custom_node(losses, logits):
+            g = g.clone()  # it may keep this very tensor, and write to it in the backward pass
     if g is None:
         raise EmaisError(
             "losses do not depend on logits: pass the very tensor that the loss was computed from (not a copy, "
@@ -92,6 +96,20 @@ def _walk(losses: Tensor, logits: Tensor, g: Tensor) -> Tensor | None:
             return g if g.shape == logits.shape and g.dtype == logits.dtype else None
         node = edges[0][0]
     return None
+
+
+def _has_custom_node(losses: Tensor, logits: Tensor) -> bool:
+    """Whether a `torch.autograd.Function` is on the way from losses to logits, as far as the nearest nodes tell."""
+    near, seen = [losses.grad_fn], {logits.grad_fn, None}
+    while near and len(seen) < _NEAR:
+        node = near.pop(0)
+        if node in seen:
+            continue
+        if isinstance(node, BackwardCFunction):
+            return True
+        seen.add(node)
+        near += [edge[0] for edge in node.next_functions]  # type: ignore[union-attr]
+    return False
 
 
 @torch.no_grad()
@@ -139,7 +157,8 @@ def parameter_gradients(
     """Full gradient of each sample's loss by all trainable parameters, flattened: (N, P).
 
     `loss_fn(output, target)` gets a batch of one and returns a scalar. Costs N times the memory of the parameters:
-    for analysis and tests. A model whose samples influence each other (BatchNorm in training mode) is refused.
+    for analysis and tests. A model whose samples influence each other (BatchNorm, unless it uses running
+    statistics) is refused.
 
     >>> m = nn.Linear(1, 1, bias=False)
     >>> parameter_gradients(m, lambda z, y: (z - y).sum(), torch.tensor([[2.0], [3.0]]), torch.zeros(2, 1))
@@ -148,10 +167,12 @@ def parameter_gradients(
     Paper: sec:assess_logit_grad_est
     """
     for name, module in model.named_modules():
-        if module.training and isinstance(module, _BATCH_COUPLED):
+        if isinstance(module, _BATCH_COUPLED) and (module.training or module.running_mean is None):
+            why = "in training mode" if module.training else "without running statistics"
+            other = "call model.eval(), " if module.training and module.track_running_stats else ""
             raise EmaisError(
-                f"{name or 'the model'} is a BatchNorm layer in training mode: a sample has no gradient of its own "
-                "there; call model.eval(), replace it by GroupNorm, or use logit gradients"
+                f"{name or 'the model'} is a BatchNorm layer {why}: a sample has no gradient of its own there; "
+                f"{other}replace it by GroupNorm, or use logit gradients"
             )
     params = {k: p.detach() for k, p in model.named_parameters() if p.requires_grad}
     fixed = {k: p.detach() for k, p in model.named_parameters() if not p.requires_grad}

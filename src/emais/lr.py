@@ -113,8 +113,9 @@ class StepScaler:
     `factor` gives the factor once everything observed has arrived, told how many minibatches there were at the last
     step: one that nothing was observed for has factor 1. A factor of exactly 0, known on the host, skips the step: the
     gradients are dropped, so neither parameters nor momentum change. After a step that raised, the rate is put right
-    by `settle`: with the next minibatch, or when the optimizer's state is saved. A class that calls the step of
-    another has its hooks called for both: the inner ones must find what the outer ones found.
+    by `settle`: with the next minibatch, or when the optimizer's state is saved. Of several engines on one optimizer
+    each multiplies by its own factor, if it has observed a minibatch since the last step. A class that calls the step
+    of another has its hooks called for both: the inner ones must find what the outer ones found.
     """
 
     def __init__(
@@ -135,6 +136,9 @@ class StepScaler:
             optimizer.register_state_dict_pre_hook(lambda _: self.settle()),
             optimizer.register_load_state_dict_post_hook(lambda _: self._saved.clear()),
         ]
+        hooks = getattr(optimizer, "_optimizer_step_post_hooks", None)
+        if hooks:  # first off, last on: a hook that steps a scheduler, or another engine's, must find the rate restored
+            hooks.move_to_end(self._handles[1].id, last=False)
 
     @property
     def rule(self) -> str:

@@ -52,8 +52,8 @@ class Passes:
         """The draw of a minibatch that has arrived."""
         if step not in self._waiting:
             raise EmaisError(
-                f"step {step} was handed to a newer pass over a loader of this engine: end one pass before the next "
-                "begins, or make an engine for each"
+                f"step {step} belongs to a newer pass over a loader of this engine, or to a state that was loaded "
+                "meanwhile: end a pass before the next begins or a state is loaded, or make an engine for each"
             )
         self.into += 1
         return self._waiting.pop(step)
@@ -80,6 +80,7 @@ class Passes:
     def load_state_dict(self, state: dict[str, Any], stamp: Callable[[int, Any, Any], Draw]) -> None:
         """Go on where `state_dict` was taken; stamp(step, index, r) makes a draw."""
         rows: Iterable[tuple[Tensor, ...]] = zip(state["step"], state["index"], state["r"], strict=True)
+        self._latest += 1  # a pass that is under way has no say any more
         self._waiting.clear()
         self._again = [stamp(int(t), index.numpy().copy(), r.numpy().copy()) for t, index, r in rows]
         self.into, self._resuming = state["into"], True

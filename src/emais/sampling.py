@@ -101,7 +101,8 @@ class ExactSampler:
         for _ in range(1, self.tiers):
             short = -tops[-1].numel() % self.width
             sums[-1], tops[-1] = pad(sums[-1], (0, short)), pad(tops[-1], (0, short))
-            sums.append(sums[-1].unflatten(1, (-1, self.width)).sum(2))
+            rows = sums[-1].unflatten(1, (-1, self.width))
+            sums.append(torch.from_numpy(np.add.reduce(rows.numpy(), 2)) if self._on_host else rows.sum(2))
             tops.append(tops[-1].view(-1, self.width).amax(1))
         if not self._on_host and self._sums:  # in place: a CUDA graph knows where they lie
             for old, new in zip(self._sums + self._tops, sums + tops, strict=True):
@@ -145,7 +146,8 @@ class ExactSampler:
             if tier:
                 nodes = nodes // self.width
                 tops = all_tops[tier - 1].reshape(-1, self.width)[nodes].max(1)
-                sums = all_sums[tier - 1].reshape(self._kept, -1, self.width)[:, nodes].sum(2)
+                sums = all_sums[tier - 1].reshape(self._kept, -1, self.width)[:, nodes]
+                sums = np.add.reduce(sums, 2)
             all_tops[tier][nodes] = tops
             all_sums[tier][:, nodes] = sums
 
@@ -153,11 +155,12 @@ class ExactSampler:
         """Row sums of block^e for every exponent kept, (levels, rows) float64; may overwrite block."""
         if not self._on_host:
             return block.pow(self._e.view(-1, 1, 1)).sum(2, dtype=torch.float64)
-        sums = [block.sum(1, dtype=torch.float64)]
+        # in numpy, as in update_host: torch adds up in another order, and a loaded state must have the same sums
+        sums = [np.add.reduce(block.numpy(), 1, np.float64)]
         for level in range(1, self._kept):
             block = self._raise(block, level, level - 1)
-            sums.append(block.sum(1, dtype=torch.float64))
-        return torch.stack(sums) if len(sums) > 1 else sums[0].unsqueeze(0)
+            sums.append(np.add.reduce(block.numpy(), 1, np.float64))
+        return torch.from_numpy(np.stack(sums))
 
     def _raise(self, block: Tensor, level: int, done: int = 0) -> Tensor:
         """Entries of block, already at level `done`, taken to `level` in place (chained roots beat pow)."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .errors import EmaisError
+from .precision import full_precision
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ def gradient_sums(r: Tensor, grads: Tensor) -> GradientSums:
     Paper: prop:tr_cov_est
     """
     r, g = _minibatch(r, grads)
-    return GradientSums.from_norms(r, torch.linalg.vector_norm(g, dim=1), r @ g)
+    with full_precision():
+        return GradientSums.from_norms(r, torch.linalg.vector_norm(g, dim=1), r @ g)
 
 
 def _minibatch(r: Tensor, grads: Tensor) -> tuple[Tensor, Tensor]:

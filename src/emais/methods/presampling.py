@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -173,7 +174,12 @@ def _take(batch: Any, place: Tensor, size: int) -> Any:
     if isinstance(batch, Tensor) and batch.dim() and len(batch) == size:
         return batch.index_select(0, place.to(batch.device))
     if isinstance(batch, Mapping):
-        return type(batch)((k, _take(v, place, size)) for k, v in batch.items())  # type: ignore[call-arg]
+        taken = {k: _take(v, place, size) for k, v in batch.items()}
+        if not isinstance(batch, MutableMapping):
+            return type(batch)(taken)  # type: ignore[call-arg]
+        same = copy.copy(batch)  # of its own kind, with what else it holds
+        same.update(taken)
+        return same
     if isinstance(batch, (list, tuple)) and len(batch) == size and not _columns(batch, size):
         return type(batch)(batch[i] for i in place.tolist())
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
