@@ -16,6 +16,7 @@ from emais.experiments.datasets.chestxray14_lists import FINDINGS
 
 Files = dict[str, bytes]
 TABLE = "Data_Entry_2017_v2020.csv"
+ROW = b"00000002_000.png,No Finding,0,2,58,M,PA,2682,2749,0.143,0.143\r\n"
 TWELVE = tuple(f"images_{k:03}/images" for k in range(1, 13))
 
 
@@ -65,6 +66,16 @@ def check(d: Data) -> None:
     assert {*d.y_train.unique().tolist()} == {0.0, 1.0}
 
 
+@pytest.mark.parametrize("end", [b"", b","])
+def test_the_table_of_2017(end: bytes, tmp_path: Path) -> None:
+    """The publisher's header ends with a comma; rows may, too."""
+    table = "Data_Entry_2017.csv"
+    files = trees.chest(TWELVE, table)
+    header, *rows = files[table].split(b"\r\n")
+    files[table] = b"\n".join([header + b",", *(row + end for row in rows)]) + b"\n"
+    check(load("chestxray14", unpacked(files, tmp_path / "given")))
+
+
 def test_size(tmp_path: Path) -> None:
     files = trees.chest()
     ramp = np.tile(np.arange(100, dtype=np.uint8), (100, 1))
@@ -87,6 +98,12 @@ def test_the_whole_data_set_is_not_called_a_subset(tmp_path: Path, monkeypatch: 
     [
         (TABLE, b"Emphysema", b"Enphysema", r"00000001_001.png has the unknown finding 'Enphysema'"),
         (TABLE, b"Patient ID", b"Patient", "no column 'Patient ID'"),
+        (TABLE, b"No Finding", b"No Finding|Mass", r"line 4: 00000002_000.png has 'No Finding\|Mass', which contra"),
+        (TABLE, ROW, ROW + ROW.replace(b"No Finding", b"Mass"), f"{TABLE}, line 5, is a second row of 00000002_00"),
+        (TABLE, ROW, ROW + ROW, r"line 5, is a second row of 00000002_000.png"),  # even if they agree
+        (TABLE, b"Cardiomegaly|", b"Cardiomegaly,", f"{TABLE}, line 3, has 12 fields, the header has 11"),
+        (TABLE, b",0,3,", b",3,", r"line 5, has 10 fields, the header has 11"),
+        (TABLE, b"Hernia", b"Hernia" * 30000, rf"{TABLE}, line 5, cannot be read \(field larger than field limit"),
         (TABLE, b"00000002_000.png", b"00000009_000.png", r"1 listed images are not in the table.*00000002_000.png"),
         (TABLE, b",0,3,", b",0,2,", r"1 patients are in both lists, 2 for one"),
         ("test_list.txt", b"00000004_000.png", b"00000001_000.png", "1 images are listed twice"),
@@ -114,8 +131,32 @@ def test_lists_that_do_not_agree(file: str, old: bytes | None, new: bytes | None
 )
 def test_bad_image(content: bytes, says: str, tmp_path: Path) -> None:
     files = trees.chest() | {"images/00000004_000.png": content}
-    with pytest.raises(EmaisError, match=rf"images/00000004_000.png .*{says}"):
+    with pytest.raises(EmaisError, match=rf"images/00000004_000.png .*{says}") as caught:
         load("chestxray14", unpacked(files, tmp_path / "given"))
+    assert " at 0x" not in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["folder", "zip"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("images_001/images/00000001_000.png", "thumbnails/00000001_000.png"),
+        ("old/test_list.txt", "test_list.txt"),
+        (TABLE, f"old/{TABLE}"),
+    ],
+)
+def test_two_files_of_one_name(first: str, second: str, form: str, tmp_path: Path) -> None:
+    files = trees.chest(TWELVE)
+    files |= {first: files.get(first, b"other"), second: files.get(second, b"other")}
+    pack = unpacked if form == "folder" else zipped
+    name = first.rpartition("/")[2]
+    with pytest.raises(EmaisError, match=rf"has {name} more than once, as {first} and as {second}: leave one of them"):
+        load("chestxray14", pack(files, tmp_path / "given.zip"))
+
+
+def test_files_that_are_not_listed_may_share_a_name(tmp_path: Path) -> None:
+    others = dict.fromkeys(("a/readme.txt", "b/readme.txt", "a/00000099_000.png", "b/00000099_000.png"), b"other")
+    check(load("chestxray14", unpacked(trees.chest(TWELVE) | others, tmp_path / "given")))
 
 
 def test_damaged_zip(tmp_path: Path) -> None:

@@ -126,9 +126,11 @@ def test_wrong_archive(small: Arrays, tmp_path: Path, monkeypatch: pytest.Monkey
     ("key", "change", "says"),
     [
         ("x_test", lambda a: a[:-1], "has 9 test images and 10 labels, expected 10"),
-        ("y_train", lambda a: a[:, None], r"20 train images and 20 labels"),
+        ("y_train", lambda a: a[:-1], "has 20 train images and 19 labels, expected 20"),
+        ("y_train", lambda a: a[:, None], r"y_train in .*cifar10.npz has shape \(20, 1\), expected \(n,\)"),
+        ("y_train", lambda a: a[0], r"y_train in .*cifar10.npz has shape \(\), expected \(n,\)"),
         ("y_train", lambda a: np.where(a == 3, 4, a).astype(np.uint8), r"\[2, 2, 2, 0, 4, .*expected 2 of each"),
-        ("y_test", lambda a: np.where(a == 3, 77, a).astype(np.uint8), r"expected 1 of each"),
+        ("y_test", lambda a: np.where(a == 3, 77, a).astype(np.uint8), r"y_test in .*npz has the label 77, expected"),
         ("x_train", lambda a: a ^ 1, r"x_train in .* has sha256"),
         ("y_test", lambda a: a[::-1], r"y_test in .* has sha256"),
         ("y_test", lambda a: a.astype(np.int64), "y_test in .* is of type int64"),
@@ -153,8 +155,61 @@ def test_broken_npz_and_mosaic(small: Arrays, tmp_path: Path, monkeypatch: pytes
     with pytest.raises(EmaisError, match=r"train_2.webp is 64x33 pixels"):
         load("cifar10", tmp_path / "b")
     (tmp_path / "b/train_1.webp").write_bytes(b"RIFF")
-    with pytest.raises(EmaisError, match=r"train_1.webp is damaged or no image"):
+    with pytest.raises(EmaisError, match=r"train_1.webp is damaged or no image") as caught:
         load("cifar10", tmp_path / "b")
+    assert " at 0x" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda y: y[:, None], r"has shape \(10, 1\), expected \(n,\)"),
+        (lambda y: np.where(y == 3, 77, y).astype(np.uint8), "has the label 77, expected labels from 0 to 9"),
+    ],
+)
+def test_labels_of_the_mosaics(
+    change, says: str, small: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("train_0.webp", tmp_path / "given", small | {"y_test": change(small["y_test"])}, monkeypatch)
+    with pytest.raises(EmaisError, match=rf"test in .*given/labels.npz {says}"):
+        load("cifar10", tmp_path / "given")
+
+
+# ---- what is kept
+
+
+@pytest.mark.parametrize("form", cifar10_files.READERS)
+def test_unchanged_files_are_read_once(
+    form: str, small: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(form, tmp_path / "given", small, monkeypatch)
+    load("cifar10", tmp_path / "given")
+    monkeypatch.setitem(cifar10_files.READERS, form, lambda path: pytest.fail(f"{path} was read again"))
+    assert np.array_equal(load("cifar10", tmp_path / "given" / form).x_train.numpy(), small["x_train"])
+
+
+@pytest.mark.parametrize("damage", ["cut", "junk"])
+@pytest.mark.parametrize(
+    ("form", "file"),
+    [
+        ("cifar-10-batches-py", "cifar-10-batches-py/test_batch"),
+        ("cifar-10-batches-bin", "cifar-10-batches-bin/data_batch_5.bin"),
+        ("cifar-10-python.tar.gz", "cifar-10-python.tar.gz"),
+        ("cifar-10-binary.tar.gz", "cifar-10-binary.tar.gz"),
+        ("cifar10.npz", "cifar10.npz"),
+        ("train_0.webp", "train_3.webp"),
+        ("train_0.webp", "labels.npz"),
+    ],
+)
+def test_changed_files_are_checked_in_spite_of_a_cache(
+    damage: str, form: str, file: str, small: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(form, tmp_path / "given", small, monkeypatch)
+    load("cifar10", tmp_path / "given")
+    path = tmp_path / "given" / file
+    path.write_bytes(path.read_bytes()[:-500] if damage == "cut" else b"junk")
+    with pytest.raises(EmaisError, match=str(path)):
+        load("cifar10", tmp_path / "given" / form)
 
 
 # ---- the pickles
@@ -191,10 +246,27 @@ def test_our_python2_pickles_are_numpys(small: Arrays) -> None:
     assert np.array_equal(batch[b"data"], small["x_test"].reshape(10, 3072))
 
 
-@pytest.mark.parametrize("labels", [[10], [1, 2], [-1]])
-def test_labels_of_a_pickle(labels: list[int], small: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        ([10], "has the label 10, expected labels from 0 to 9"),
+        ([1, 2], r"has data of shape \(1, 3072\) and 2 labels"),
+        ([-1], "has the label -1, expected"),
+    ],
+)
+def test_labels_of_a_pickle(
+    labels: list[int], says: str, small: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write("cifar-10-batches-py", tmp_path, small, monkeypatch)
     batch = trees.python2_batch(small["x_test"][:1], np.array(labels))
     (tmp_path / "cifar-10-batches-py/data_batch_2").write_bytes(batch)
-    with pytest.raises(EmaisError, match=rf"data_batch_2 has data of shape \(1, 3072\) and {len(labels)} labels"):
+    with pytest.raises(EmaisError, match=rf"data_batch_2 {says}"):
+        load("cifar10", tmp_path)
+
+
+def test_labels_of_a_binary_batch(small: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("cifar-10-batches-bin", tmp_path, small, monkeypatch)
+    batch = trees.binary_batch(small["x_test"][:1], np.array([77], np.uint8))
+    (tmp_path / "cifar-10-batches-bin/data_batch_2.bin").write_bytes(batch)
+    with pytest.raises(EmaisError, match=r"data_batch_2.bin has the label 77, expected labels from 0 to 9"):
         load("cifar10", tmp_path)

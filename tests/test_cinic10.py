@@ -53,6 +53,28 @@ def test_wrong_counts(tmp_path: Path) -> None:
         load("cinic10", home, per_class=0)
 
 
+@pytest.mark.parametrize("lacks", ["train/airplane", "train/dog", "test/airplane", "train", "test"])
+def test_an_incomplete_tree_is_recognised(lacks: str, tmp_path: Path) -> None:
+    shutil.rmtree(trees.cinic(tmp_path / "given") / lacks)
+    with pytest.raises(EmaisError, match=rf"{lacks}\S* has 0 .png files, expected 2"):
+        load("cinic10", tmp_path / "given", per_class=2)
+
+
+def test_pictures_of_something_else_do_not_hide_it(tmp_path: Path) -> None:
+    """Such as ./data/train/cat of another data set."""
+    trees.cinic(tmp_path / "data/cinic10")
+    (tmp_path / "data/train/cat").mkdir(parents=True)
+    assert len(load("cinic10", None, per_class=2).x_train) == 20
+
+
+def test_a_link_to_nothing(tmp_path: Path) -> None:
+    image = trees.cinic(tmp_path / "given") / "test/frog/img-1.png"
+    image.unlink()
+    image.symlink_to("nowhere.png")
+    with pytest.raises(EmaisError, match=r"test/frog/img-1.png cannot be read \(No such file or directory\): get it"):
+        load("cinic10", tmp_path / "given", per_class=2)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -65,8 +87,9 @@ def test_wrong_counts(tmp_path: Path) -> None:
 def test_bad_image(content: bytes, says: str, tmp_path: Path) -> None:
     home = trees.cinic(tmp_path / "given")
     (home / "test/frog/img-1.png").write_bytes(content)
-    with pytest.raises(EmaisError, match=rf"test/frog/img-1.png .*{says}"):
+    with pytest.raises(EmaisError, match=rf"test/frog/img-1.png .*{says}") as caught:
         load("cinic10", home, per_class=2)
+    assert " at 0x" not in str(caught.value)
 
 
 def test_nothing_there() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +16,9 @@ import emais
 from emais.cli import main
 from emais.experiments import demo, runner
 from emais.experiments.config import Config
+from emais.experiments.files import write_whole
 from emais.experiments.logit_study import SNAPSHOTS, write_study
+from emais.experiments.results import Results
 
 
 def stop(*_: object) -> None:
@@ -241,7 +246,9 @@ def test_a_missing_data_set_keeps_nobody_from_the_others(tmp_path, monkeypatch, 
     monkeypatch.setattr("emais.experiments.reproduce.run_all", run_all)
     argv = ["reproduce", "fig:score_and_trvars", "--results", str(tmp_path), "--budget", "3"]
     assert main(argv) == 2
-    assert "no such data" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "no such data" in err
+    assert "5 runs are still to be done" in out
     assert sorted(name for name, _ in asked) == ["cifar10.jsonl", "fmnist.jsonl"]
     assert all(0 < budget <= 3 for _, budget in asked)
     assert asked[1][1] < asked[0][1]
@@ -354,3 +361,61 @@ def test_a_report_passes_over_lines_that_are_no_runs(tmp_path, capsys):
     for source in (tmp_path, file):
         assert main(["report", "--results", str(source), *out]) == 2
         assert capsys.readouterr().err.startswith(f"{told.format('1 line', file)}emais: error: there are no results in")
+
+
+@pytest.mark.parametrize("options", [["--budget", "0"], ["--device", "mps"]])
+@pytest.mark.parametrize(
+    "command", [["train", "data=digits", "model=perceptron", "method=emais"], ["reproduce", "momentum"]]
+)
+def test_options_are_checked_first(command, options, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    assert main([*command, *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert options[0].strip("-") in err
+
+
+def test_runs_that_were_finished_are_shown_after_an_error(tmp_path, monkeypatch, capsys):
+    """Such as a disk that is full by now."""
+    path, append = tmp_path / "runs.jsonl", Results.append
+
+    def full(self, record):
+        if record["seed"] == 2:
+            raise self._unwritable(OSError(28, "No space left on device"))
+        return append(self, record)
+
+    monkeypatch.setattr(Results, "append", full)
+    words = ["data=digits", "model=perceptron", "method=emais", "num_steps=5", "batch_size=8", "seed=0-3"]
+    assert main(["train", *words, "--results", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert f"{path} cannot be written (No space left on device)" in err
+    assert "(2 seeds)" in out
+    assert "2 runs are still to be done" in out
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    page = tmp_path / "page.html"
+    page.write_text("old")
+
+    def full(self, *args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        with pytest.raises(OSError, match="No space"):
+            write_whole(page, "new")
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]
+    write_whole(page, "new")
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_reader_that_has_enough():
+    """emais reproduce --list | head -1"""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-c", "import sys; from emais.cli import main; sys.exit(main(['reproduce', '--list']))"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert done.stderr == ""
+    assert done.returncode == 1

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from pathlib import Path
 
 import pytest
 
@@ -151,6 +152,82 @@ def test_a_torn_last_line_costs_only_that_run(tmp_path):
     assert results.append(record(2))
     assert [r["seed"] for r in results.read()] == [0, 2]
     assert all(json.loads(line) for line in results.path.read_text().splitlines())
+
+
+def test_a_last_line_that_only_lacks_its_end_is_kept(tmp_path):
+    results = Results(tmp_path / "runs.jsonl")
+    results.append(record(0))
+    results.append(record(1))
+    results.path.write_bytes(results.path.read_bytes().rstrip())
+    assert [r["seed"] for r in results.read()] == [0, 1]
+    assert not results.append(record(1))
+    assert results.append(record(2))
+    assert [r["seed"] for r in results.read()] == [0, 1, 2]
+    assert results.count() == 3
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"test_error": "x"},
+        {"ms_per_step": None},
+        {"recalibrated": [1]},
+        {"curves": [1]},
+        {"curves": {"step": [1, 2], "score": 3}},
+        {"curves": {"step": [1, 2], "score": [1]}},
+        {"curves": {"step": [1, 2], "score": [1, "x"]}},
+        {"curves": {"step": [1, 2], "test_step": [1], "test_error": [1, 2]}},
+    ],
+    ids=str,
+)
+def test_a_record_whose_numbers_are_none_is_no_run(odd, tmp_path):
+    """It is run again, and neither tables nor figures see it."""
+    results = Results(tmp_path / "runs.jsonl")
+    results.append(record(0) | odd)
+    assert results.read() == []
+    assert results.append(record(0) | {"curves": {"step": [1, 2], "score": [1, None], "test_step": [2], "map": [5.0]}})
+    assert len(results.read()) == 1
+
+
+@pytest.mark.parametrize("kind", ["notes", "device", "link", "folder"])
+def test_what_is_no_file_of_runs_is_left_alone(kind, tmp_path):
+    path = tmp_path / "runs.jsonl"
+    if kind == "notes":
+        path.write_text("my precious notes")
+    elif kind == "device":
+        path = Path("/dev/null")
+    elif kind == "link":
+        path.symlink_to(tmp_path / "nowhere" / "x")
+    else:
+        path.mkdir()
+    words = {"notes": "is no file of runs", "device": "is no file of runs", "folder": r"cannot be written \(Is a dir"}
+    with pytest.raises(EmaisError, match=words.get(kind, r"cannot be written \(No such file")):
+        Results(path).must_be_writable()
+    assert kind != "notes" or path.read_text() == "my precious notes"
+    if kind == "folder":
+        with pytest.raises(EmaisError, match="is a folder where there should be a file of runs"):
+            Results(path).read()
+
+
+def test_a_full_disk_is_told_with_its_file(tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    results = Results(tmp_path / "runs.jsonl")
+    monkeypatch.setattr("emais.experiments.results.tempfile.TemporaryFile", full)
+    with pytest.raises(EmaisError, match=r"runs.jsonl cannot be written \(No space left on device\)"):
+        results.must_be_writable()
+    monkeypatch.setattr("emais.experiments.results.add", full)
+    with pytest.raises(EmaisError, match=r"runs.jsonl cannot be written \(No space left on device\)"):
+        results.append(record(0))
+
+
+@pytest.mark.parametrize(
+    "more", ["seed=0-99999999999", "seed=0-999 lr=0.1,0.2 batch_size=" + ",".join(map(str, range(1, 60)))]
+)
+def test_more_runs_than_anybody_waits_for(more):
+    with pytest.raises(EmaisError, match=r"these would be [\d,]+ runs, at most 100,000 are taken at once"):
+        parse(f"data=digits model=perceptron method=emais {more}")
 
 
 def test_lines_that_are_no_runs_are_passed_over(tmp_path):

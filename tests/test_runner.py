@@ -43,15 +43,17 @@ def resnet(batch_size: int) -> Config:
 def test_a_run_that_does_not_fit_into_memory(monkeypatch) -> None:
     monkeypatch.setattr(runner, "machine_memory", lambda: 8 << 30)
     check_memory(resnet(1024), "cpu")
-    with pytest.raises(EmaisError, match=r"batch_size=2048 needs about 12 GiB of memory, there are 8 GiB: take a"):
+    with pytest.raises(
+        EmaisError, match=r"batch_size=2048 and num_steps=6250 needs about 12 GiB of memory, there are 8 GiB"
+    ):
         check_memory(resnet(2048), "cpu")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (12 << 30, 80 << 30))
-    check_memory(resnet(256), "cuda")
-    with pytest.raises(EmaisError, match=r"batch_size=512 needs about 24 GiB of GPU memory, there are 12 GiB: end"):
+    check_memory(resnet(250), "cuda")
+    with pytest.raises(EmaisError, match=r"batch_size=512 and .* 24 GiB of GPU memory, there are 12 GiB: end"):
         check_memory(resnet(512), "cuda")
 
 
-@pytest.mark.parametrize(("gib", "together"), [(139, 4), (20, 3), (12, 2), (1, 1)])
+@pytest.mark.parametrize(("gib", "together"), [(139, 4), (20, 3), (13, 2), (1, 1)])
 def test_a_gpu_takes_as_many_runs_as_it_has_room_for(gib: int, together: int, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (gib << 30, 139 << 30))
     assert at_once(resnet(128), "cuda") == together
@@ -72,3 +74,64 @@ def test_methods_that_need_one_label(method: str) -> None:
     with pytest.raises(EmaisError, match=rf"{method} needs p\(true class\).* use emais or rais"):
         check_run(run, data)
     check_run(Config("chestxray14", "resnet50", "emais", batch_size=8), data)
+
+
+def test_the_curves_of_a_very_long_run_do_not_fit(monkeypatch) -> None:
+    monkeypatch.setattr(runner, "machine_memory", lambda: 8 << 30)
+    with pytest.raises(EmaisError, match=r"num_steps=5000000000 needs about 1\d\d GiB of memory"):
+        check_memory(Config("digits", "perceptron", "emais", num_steps=5_000_000_000), "cpu")
+
+
+def test_a_resnet_needs_two_samples() -> None:
+    x, y = torch.zeros(50, 3, 8, 8, dtype=torch.uint8), torch.zeros(50, dtype=torch.long)
+    data = Data("cifar10", "CIFAR-10", ("a", "b"), x, y, x, y)
+    with pytest.raises(EmaisError, match="resnet18 has BatchNorm, which needs minibatches of two or more"):
+        check_run(resnet(1), data)
+
+
+def test_runs_on_other_data_of_the_same_name(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "runs.jsonl"
+    assert run_all(parse(TEXT), path) == []
+    load, other = runner.load, dict(vars(runner.load("digits", None))) | {"title": "digits (subset of 50 images)"}
+    monkeypatch.setattr(runner, "load", lambda *args: Data(**other))
+    words = r"runs.jsonl has runs on .*, and the data found here are digits \(subset of 50 images\): give another place"
+    with pytest.raises(EmaisError, match=words):
+        run_all(parse(f"{TEXT} seed=1"), path)
+    assert run_all(parse(TEXT), path) == []  # nothing is missing, so nobody looks
+    with pytest.raises(EmaisError, match=words):
+        run_all(parse(TEXT), path, look=True)
+    monkeypatch.setattr(runner, "load", load)
+    assert run_all(parse(TEXT), path, look=True) == []
+
+
+def test_a_run_to_follow_is_looked_for_before_training(tmp_path: Path, monkeypatch) -> None:
+    text = TEXT.replace("emais", "sgd-uni")
+    path = tmp_path / "runs.jsonl"
+    run_all(parse(TEXT), path)
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "run_group", lambda *args: pytest.fail("a run was trained"))
+        with pytest.raises(EmaisError, match=r"no run of emais with seed 1 .* run it first"):
+            run_all(parse(f"{text} follow=emais seed=0,1"), path)
+    assert run_all([*parse(f"{text} follow=emais seed=0,1"), *parse(f"{TEXT} seed=1")], path) == []
+
+
+def test_runs_of_another_process_are_counted(tmp_path: Path, monkeypatch) -> None:
+    made, path = [], tmp_path / "runs.jsonl"
+    other = tmp_path / "other.jsonl"
+    run_all(parse(f"{TEXT} seed=1-2"), other)
+
+    class Seen(runner.Progress):
+        def __init__(self, *args, **kwargs) -> None:
+            super().__init__(*args, **kwargs)
+            made.append(self)
+
+    def group(group, *args):
+        if group[0].seed == 0:  # meanwhile
+            path.write_bytes(other.read_bytes())
+        return inner(group, *args)
+
+    inner = runner.run_group
+    monkeypatch.setattr(runner, "Progress", Seen)
+    monkeypatch.setattr(runner, "run_group", group)
+    assert run_all(parse(f"{TEXT} seed=0-3"), path) == []
+    assert (made[0].runs, made[0].steps) == (4, 20)

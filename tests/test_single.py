@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import emais
-from emais.experiments.batchnorm import fresh_statistics
+from emais.experiments.batchnorm import UNIFORM, fresh_statistics
 from emais.experiments.config import Config
 from emais.experiments.datasets import Data
 from emais.experiments.metrics import average_precision, error_percent, map_percent
@@ -185,6 +185,15 @@ def test_more_samples_a_step_than_there_are():
     trainer.train(points=1)
     [(_, result)] = trainer.finish()
     assert 0 <= result["recalibrated"] <= 100
+
+
+def test_signs_of_life_between_steps():
+    """While it tests and recalibrates, which takes long on a CPU."""
+    trainer, heard = Single(config(num_steps=2), made_up(), model=network), []
+    trainer.train(points=1, on_steps=heard.append)
+    assert heard == [1, 1, 0]
+    [_] = trainer.finish()
+    assert heard[3:] == [0] * (UNIFORM + 1)
 
 
 def test_statistics_come_back_also_after_an_error():

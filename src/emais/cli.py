@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.config += rest  # words after an option
     try:
         args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has enough, as in emais reproduce ... | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (EmaisError, OSError) as error:
         print(f"emais: error: {error}", file=sys.stderr)
         return 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -15,6 +16,7 @@ from .datasets import NAMES
 
 MODELS = ("lenet5", "resnet18", "resnet50", "perceptron")
 OPTIMIZERS = ("sgd", "adam")
+MOST_RUNS = 100_000
 FRACTIONS = ("lr", "weight_decay", "momentum")
 NUMBERS = (*FRACTIONS, "num_steps", "seed", "batch_size", "refresh_every")
 
@@ -131,12 +133,19 @@ def parse(text: str) -> list[Config]:
     missing = [f"{name}=" for name in ("data", "model", "method") if name not in choices]
     if missing:
         raise EmaisError(f"the configuration {text!r} lacks {', '.join(missing)}")
+    check_count(math.prod(map(len, choices.values())))
     runs = []
     for chosen in itertools.product(*choices.values()):
         given = dict(zip(choices, chosen, strict=True))
         options = {k: given.pop(k) for k in list(given) if k not in known}
         runs.append(Config(**given, options=options))
     return runs
+
+
+def check_count(runs: int) -> None:
+    """Say that nobody will wait for so many runs, before they are laid out one by one."""
+    if runs > MOST_RUNS:
+        raise EmaisError(f"these would be {runs:,} runs, at most {MOST_RUNS:,} are taken at once: give fewer values")
 
 
 def spread(name: str, value: str) -> list[str]:
@@ -147,6 +156,7 @@ def spread(name: str, value: str) -> list[str]:
         if name == "seed" and dash and low.isdigit() and high.isdigit():
             if int(low) > int(high):
                 raise EmaisError(f"seed={part} names no seed: write the lower one first, e.g. seed=0-4")
+            check_count(int(high) - int(low) + 1)
             found += [str(k) for k in range(int(low), int(high) + 1)]
         else:
             found.append(part)

@@ -20,6 +20,7 @@ import emais
 
 from ..errors import EmaisError, positive_int
 from .datasets import Data, load
+from .files import write_whole
 from .models import LeNet5
 from .page import LABELS, page
 from .progress import Progress
@@ -89,7 +90,7 @@ def run_demo(
     about = describe(loaded, setting, seeds, steps)
     title = f"EMAIS beside SGD-Scan on {setting.data}"
     command = f"emais demo --data {data} --seeds {seeds} --steps {steps}"
-    out.write_text(page(title, about, rows, sentence, runs, command), encoding="utf-8")
+    write_whole(out, page(title, about, rows, sentence, runs, command))
     save_runs(runs, data, setting, steps, out.with_suffix(".jsonl"))
     print(f"{format_table(rows)}\n\n{sentence}\nThe curves: {out}")
     return runs
@@ -102,7 +103,7 @@ def save_runs(runs: Sequence[Run], data: str, setting: Setting, steps: int, path
         "weight_decay": setting.weight_decay, "batch_size": setting.batch_size, "num_steps": steps,
         "hardware": f"{processor()}, one thread", "torch": torch.__version__, "emais": emais.__version__,
     }  # fmt: skip
-    path.write_text("".join(json.dumps(shared | rounded(asdict(run))) + "\n" for run in runs), encoding="utf-8")
+    write_whole(path, "".join(json.dumps(shared | rounded(asdict(run))) + "\n" for run in runs))
 
 
 def rounded(value: Any) -> Any:

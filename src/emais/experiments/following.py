@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,14 +30,27 @@ from .results import Record, key_of
 from .sidebyside import SideBySide, rule_of
 
 
-def recorded_sizes(config: Config, records: Sequence[Record], warmup: int = 0) -> Tensor:
-    """Minibatch sizes (num_steps,) int64: N times the mean factor of the same run by EMAIS, and N in its warm-up."""
-    leader = replace(config, method="emais", follow="")
+def leader_of(config: Config) -> Config:
+    """The run that this one follows."""
+    return replace(config, method="emais", follow="")
+
+
+def check_leader(config: Config, known: Collection[Any]) -> None:
+    """Say that the run to follow is not among those whose keys are known, or that it cannot be followed."""
+    leader = leader_of(config)
     if rule_of(leader) != "linear":
         raise EmaisError(f"follow= needs the rule linear, whose factor is N_ems/N, got {rule_of(leader)}")
-    found = next((r for r in records if key_of(r) == leader.key()), None)
-    if found is None:
-        raise EmaisError(f"there is no run of emais with seed {config.seed} and {config.num_steps} steps to follow")
+    if leader.key() not in known:
+        raise EmaisError(
+            f"there is no run of emais with seed {config.seed} and {config.num_steps} steps to follow: run it first"
+        )
+
+
+def recorded_sizes(config: Config, records: Sequence[Record], warmup: int = 0) -> Tensor:
+    """Minibatch sizes (num_steps,) int64: N times the mean factor of the same run by EMAIS, and N in its warm-up."""
+    leader = leader_of(config)
+    check_leader(config, {key_of(r) for r in records})
+    found = next(r for r in records if key_of(r) == leader.key())
     ends, factors = (np.array(found["curves"][name]) for name in ("step", "lr_scale"))
     lengths = np.diff(ends, prepend=0)
     before = np.clip(warmup - (ends - lengths), 0, lengths)  # steps of a point that are in the warm-up, with factor 1

@@ -91,27 +91,52 @@ class Progress:
         """Count a run."""
         self.runs += 1
 
-    def line(self, now: float) -> str:
-        """What is shown: runs done, what is running, steps a second, time left."""
+    def pass_over(self, runs: int, steps: int) -> None:
+        """Count runs that somebody else has done: they say nothing about the rate."""
+        self.runs, self.steps = self.runs + runs, self.steps + steps
+        self._marks = deque((when, before + steps) for when, before in self._marks)
+
+    def line(self, now: float, room: int | None = None) -> str:
+        """What is shown: runs done, what is running, steps a second, time left.
+
+        room: characters that there are; the name of what is running is cut to fit.
+        """
         parts = [f"{self.runs}/{self.total_runs} runs done" if self.total_runs else "", self.label]
         since, before = self._marks[0]
         if now - self._start >= SETTLE and self.steps >= FIRST and self.steps > before:
             rate = (self.steps - before) / (now - since)
-            parts += [f"{rate:.0f} {self.unit}/s", f"{clock_time((self.total_steps - self.steps) / rate)} left"]
+            left = clock_time((self.total_steps - self.steps) / rate)
+            parts += [f"{rate:.0f} {self.unit}/s", f"{left} left"] if self.steps < self.total_steps else ["last tests"]
+        over = 0 if room is None else len(", ".join(part for part in parts if part)) - room
+        if over > 0 and self.label:
+            parts[1] = cut(self.label, len(self.label) - over)
         return ", ".join(part for part in parts if part)
 
     def _show(self, now: float) -> None:
         self._shown = now
         share = min(1.0, self.steps / max(1, self.total_steps))
-        text = f"{share:4.0%}  {self.line(now)}"
+        if self.runs < self.total_runs:
+            share = min(0.99, share)  # tests are still to come
+        room = shutil.get_terminal_size().columns - 1  # a full last column would make some terminals wrap
+        text = f"{share:4.0%}  {self.line(now, room - 7 if self._live else None)}"
         if self._live:
-            room = shutil.get_terminal_size().columns - 1  # a full last column would make some terminals wrap
             width = max(0, min(BAR, room - len(text) - 1))
             full = round(width * share)
             self._stream.write(f"\r\x1b[K{f'{self._full * full}{self._empty * (width - full)} {text}'[:room]}")
         else:
             self._stream.write(f"{text}\n")
         self._stream.flush()
+
+
+def cut(text: str, size: int) -> str:
+    """A text of at most so many characters.
+
+    >>> cut("emais on fmnist", 9), cut("emais on fmnist", 2)
+    ('emais on…', '')
+    """
+    if len(text) <= size:
+        return text
+    return f"{text[: size - 1].rstrip()}…" if size > 3 else ""
 
 
 def blocks(stream: TextIO) -> tuple[str, str]:

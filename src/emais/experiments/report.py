@@ -12,6 +12,7 @@ from . import page, reportstyle
 from .cells import Table, to_html, to_markdown
 from .chart import figure
 from .differences import difference_plot
+from .files import write_whole
 from .findings import findings, glance, result_rows
 from .ownruns import own_sections
 from .results import Record
@@ -134,12 +135,12 @@ def write_report(
 
     timings: measured step times, by default those under benchmarks/results, if there; study: what `logit_study` wrote.
     """
-    out.write_text(html(records, read_timings() if timings is None else timings, study), encoding="utf-8")
+    write_whole(out, html(records, read_timings() if timings is None else timings, study))
 
 
 def write_own(records: Sequence[Record], out: Path, source: Path) -> None:
     """Write a page of the runs of one file, whatever was run."""
-    out.write_text(own_html(records, source), encoding="utf-8")
+    write_whole(out, own_html(records, source))
 
 
 def markdown_page(records: Sequence[Record], timings: Sequence[Record]) -> str:
@@ -158,4 +159,4 @@ def markdown_page(records: Sequence[Record], timings: Sequence[Record]) -> str:
 
 def write_markdown(records: Sequence[Record], out: Path, timings: Sequence[Record] | None = None) -> None:
     """Write the tables as Markdown; timings as for `write_report`."""
-    out.write_text(markdown_page(records, read_timings() if timings is None else timings), encoding="utf-8")
+    write_whole(out, markdown_page(records, read_timings() if timings is None else timings))

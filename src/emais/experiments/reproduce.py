@@ -22,7 +22,7 @@ from .ownruns import known_runs, step_time
 from .paper import SEEDS
 from .results import Record, Results, key_of
 from .rows import number_cell
-from .runner import run_all
+from .runner import check_device, run_all
 from .selection import STAR, Setting, present, settings_of
 from .steptimes import LABELS, time_tables, timings_of
 
@@ -30,7 +30,7 @@ MEASURE = (
     "python benchmarks/step.py --out benchmarks/results, and for a model alone python benchmarks/single.py --model "
     "lenet5|resnet18|resnet50 --out benchmarks/results"
 )
-NEEDED = {"step", "loss", "n_ems", "score"}  # among the curves of a run
+NEEDED = {"step", "loss", "n_ems", "score", "test_step"}  # among the curves of a run
 SUMMED = (
     "N_ems is the mean and S(W) the median over seeds and the second half of the run, the step time a mean; runs that "
     "are trained side by side on a GPU share it."
@@ -40,17 +40,30 @@ SUMMED = (
 def train(text: str, path: Path, device: str | None, folder: Path | None, budget: float | None) -> None:
     """Run all that the text describes, and print a line for each setting."""
     configs = list({config.key(): config for config in parse(text)}.values())
+    device = check_options(device, budget)
     must_be_file("--results", path, "runs.jsonl")
     results = Results(path)
-    say_skipped(path, len(results.read()))
-    if not results.missing(configs):
-        print("Nothing was left to run.")
+    before = len(results.read())
+    say_skipped(path, before)
+    nothing = not results.missing(configs)
     try:
-        run_all(configs, path, device=device or default_device(), folder=folder, budget=budget)
-    except KeyboardInterrupt:
-        print_summary(configs, results)
+        run_all(configs, path, device=device, folder=folder, budget=budget, look=folder is not None)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or len(results.read()) > before:  # finished runs are not lost
+            print_summary(configs, results)
         raise
+    if nothing:
+        print("Nothing was left to run.")
     print_summary(configs, results)
+
+
+def check_options(device: str | None, budget: float | None) -> str:
+    """The device to train on; says first of all what is wrong with what was asked for."""
+    if budget is not None:
+        positive_float("budget", budget)
+    device = device or default_device()
+    check_device(device)
+    return device
 
 
 def print_summary(configs: list[Config], results: Results) -> None:
@@ -80,12 +93,13 @@ def reproduce(
             "there is no folder results here, so everything would be run from the start: go to a clone of the "
             "repository, which has results, or say where they shall go with --results DIR"
         )
+    device = check_options(device, budget)
     if label in ITEMS:
         reproduce_runs(label, folder, SEEDS if seeds is None else seeds, device, data, budget)
         return
     study = folder / "full_logit.jsonl"
     if not {record["step"] for record in read_study(study)} >= set(SNAPSHOTS):
-        write_study(study, SNAPSHOTS, 0, device or default_device(), data)
+        write_study(study, SNAPSHOTS, 0, device, data)
     print(f"{scatter.TITLES[label]}: {study}; `emais report` draws it.")
 
 
@@ -97,25 +111,24 @@ def print_times(label: str, folder: Path) -> None:
     print(f"{to_markdown(made[label])}\n\n{STAR}")
 
 
-def reproduce_runs(
-    label: str, folder: Path, seeds: int, device: str | None, data: Path | None, budget: float | None
-) -> None:
+def reproduce_runs(label: str, folder: Path, seeds: int, device: str, data: Path | None, budget: float | None) -> None:
     """Run what a table or figure lacks, each data set into its own file, and print the table."""
     from .tables import markdown
 
     configs = ITEMS[label].configs(seeds)
     missing: list[Config] = []
     failed: EmaisError | None = None
-    end = None if budget is None else time.monotonic() + 60 * positive_float("budget", budget)
+    end = None if budget is None else time.monotonic() + 60 * budget
     try:
         for name in sorted({config.data for config in configs}, reverse=True):  # the quick ones first
             own = [config for config in configs if config.data == name]
             path = folder / f"{name}.jsonl"
             left = None if end is None else max(1e-9, (end - time.monotonic()) / 60)
             try:
-                missing += run_all(own, path, device=device or default_device(), folder=data, budget=left)
+                missing += run_all(own, path, device=device, folder=data, budget=left)
             except EmaisError as error:  # a data set that is not there keeps nobody from the others
                 failed = failed or error
+                missing += Results(path).missing(own)
     except KeyboardInterrupt:
         done = {key_of(record) for name in result_files() for record in Results(folder / name).read()}
         missing = [config for config in configs if config.key() not in done]

@@ -19,6 +19,8 @@ except ImportError:  # not on this system: two processes must not share a file t
     fcntl = None  # type: ignore[assignment]
 
 Record = dict[str, Any]
+METRICS = ("test_error", "map")
+SPACE = 1 << 18  # bytes that must be free before training starts; a record has some 10,000
 RUN = {"model", "method", "optimizer", "num_steps", "seed"}  # what the record of a run has in any case
 
 
@@ -41,7 +43,27 @@ def is_run(record: object) -> bool:
         hash(key_of(record))
     except (TypeError, AttributeError):  # a list or a mapping where there should be a number, or the other way round
         return False
-    return True
+    return measures(record)
+
+
+def measures(record: Record) -> bool:
+    """Whether what a record has measured is made of numbers, and its curves are of one length.
+
+    >>> measures({"test_error": None, "curves": {"step": [1, 2], "loss": [0.5, None]}}), measures({"test_error": "x"})
+    (True, False)
+    """
+    curves = record.get("curves", {})
+    if not isinstance(curves, dict) or not all(isinstance(points, list) for points in curves.values()):
+        return False
+    tests = [name for name in curves if "test_step" in curves and name in (*METRICS, "test_step")]
+    lengths = [{len(curves[name]) for name in curves if (name in tests) is here} for here in (True, False)]
+    single = [record.get(name) for name in (*METRICS, "recalibrated")]
+    values = [*single, *(x for points in curves.values() for x in points)]
+    return (
+        all(len(found) <= 1 for found in lengths)
+        and all(x is None or isinstance(x, int | float) for x in values)
+        and isinstance(record.get("ms_per_step", 0), int | float)
+    )
 
 
 class Results:
@@ -64,12 +86,16 @@ class Results:
 
     def lines(self) -> list[Any]:
         """All that the file holds, runs or not."""
-        return list(whole_lines(self.path.read_bytes())) if self.path.exists() else []
+        return list(whole_lines(self._content()))
 
     def count(self) -> int:
         """How many lines there are, whole or not, but for empty ones."""
-        content = self.path.read_bytes() if self.path.exists() else b""
-        return sum(bool(line.strip()) for line in content.split(b"\n"))
+        return sum(bool(line.strip()) for line in self._content().split(b"\n"))
+
+    def _content(self) -> bytes:
+        if self.path.is_dir():
+            raise EmaisError(f"{self.path} is a folder where there should be a file of runs: move it away")
+        return self.path.read_bytes() if self.path.exists() else b""
 
     def missing(self, configs: list[Config]) -> list[Config]:
         """Those that have no record yet, in their order."""
@@ -80,28 +106,44 @@ class Results:
         """Say before hours of training that nothing could be written down; leaves no file behind."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self.path.exists():
+            if self.path.exists() or self.path.is_symlink():
                 self.path.open("a").close()
-            else:
-                tempfile.TemporaryFile(dir=self.path.parent).close()
+            with tempfile.TemporaryFile(dir=self.path.resolve().parent) as file:
+                file.write(bytes(SPACE))
         except OSError as error:
-            reason = error.strerror or error
-            raise EmaisError(f"{self.path} cannot be written ({reason}): give another place with --results") from None
+            raise self._unwritable(error) from None
+        content = self._content()
+        other = self.path.exists() and not self.path.is_file()
+        if other or (content.strip() and not content.startswith(b"{") and not self.lines()):
+            raise EmaisError(f"{self.path} is no file of runs: give another one with --results")
+
+    def _unwritable(self, error: OSError) -> EmaisError:
+        reason = error.strerror or error
+        return EmaisError(f"{self.path} cannot be written ({reason}): give another place with --results")
 
     def append(self, record: Record) -> bool:
         """Write a record, unless another process has recorded the same run meanwhile."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a+b") as file, locked(file):
-            file.seek(0)
-            content = file.read()
-            whole = content.rfind(b"\n") + 1
-            if whole < len(content):  # torn: what is left of a line that was never finished
-                file.truncate(whole)
-            if any(is_run(line) and key_of(line) == key_of(record) for line in whole_lines(content)):
-                return False
-            file.write(json.dumps(record).encode() + b"\n")
-            file.flush()
-        return True
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a+b") as file, locked(file):
+                return add(file, record)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+
+def add(file: IO[bytes], record: Record) -> bool:
+    """Write a record to an open file, unless there is one of the same run."""
+    file.seek(0)
+    content = file.read()
+    last = content[content.rfind(b"\n") + 1 :]
+    whole = any(True for _ in whole_lines(last))
+    if last and not whole:  # torn: what is left of a line that was never finished
+        file.truncate(len(content) - len(last))
+    if any(is_run(line) and key_of(line) == key_of(record) for line in whole_lines(content)):
+        return False
+    file.write((b"\n" if whole else b"") + json.dumps(record).encode() + b"\n")
+    file.flush()
+    return True
 
 
 def whole_lines(content: bytes) -> Iterator[Any]:
@@ -110,7 +152,7 @@ def whole_lines(content: bytes) -> Iterator[Any]:
     >>> list(whole_lines(b'{"seed": 0}\\n{"se\\n\\xff\\n123\\n{"seed": 1'))
     [{'seed': 0}, 123]
     """
-    for line in content[: content.rfind(b"\n") + 1].split(b"\n"):
+    for line in content.split(b"\n"):
         try:
             yield json.loads(line.decode("utf-8"))
         except ValueError:  # no text, or no JSON

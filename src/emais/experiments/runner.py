@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -22,12 +22,13 @@ import emais
 from ..errors import EmaisError, positive_float, usable_device
 from .abreast import Abreast
 from .config import Config
+from .curves import LOGGED
 from .datasets import Data, load
 from .demo import perceptron, processor, rounded
-from .following import Following
+from .following import Following, check_leader
 from .models import LeNet5
 from .progress import Progress
-from .results import Results
+from .results import Results, key_of
 from .sidebyside import SideBySide
 from .training import initialised
 
@@ -48,16 +49,25 @@ def run_all(
     device: torch.device | str = "cpu",
     folder: Path | str | None = None,
     budget: float | None = None,
+    look: bool = False,
 ) -> list[Config]:
-    """Run what `path` has no record of, and return what is still missing: a budget of minutes may end it early."""
+    """Run what `path` has no record of, and return what is still missing: a budget of minutes may end it early.
+
+    look: at the data, even if nothing is missing, to see whether they are those of the records.
+    """
     results = Results(path)
     missing = results.missing(list({config.key(): config for config in configs}.values()))
     check_device(device)
     if missing:
         results.must_be_writable()
-    data = {name: load(name, folder) for name in {c.data for c in missing}}  # before training: they may be missing
+    wanted = configs if look else missing
+    data = {name: load(name, folder) for name in {c.data for c in wanted}}  # before training: they may be missing
+    check_data(data, results)
+    recorded = {key_of(record) for record in results.read()} | {config.key() for config in missing}
     for config in missing:
         check_run(config, data[config.data])
+        if config.follow:
+            check_leader(config, recorded)
     for config in missing:
         check_memory(config, device)
     together = list(groups(missing, partial(at_once, device=device)))
@@ -68,7 +78,8 @@ def run_all(
             if time.monotonic() > end:
                 break
             group = results.missing(planned)  # another process may have been quicker
-            progress.advance(sum(c.num_steps for c in planned) - sum(c.num_steps for c in group))
+            steps = sum(c.num_steps for c in planned) - sum(c.num_steps for c in group)
+            progress.pass_over(len(planned) - len(group), steps)
             if not group:
                 continue
             progress.begin_run(label(group))
@@ -76,6 +87,17 @@ def run_all(
                 results.append(record)
                 progress.finish_run()
     return results.missing(missing)
+
+
+def check_data(data: Mapping[str, Data], results: Results) -> None:
+    """Say that the runs in the file were made with other data of the same name, such as a part of them."""
+    for name, own in data.items():
+        titles = {str(r["data_title"]) for r in results.read() if r.get("data") == name and "data_title" in r}
+        if others := sorted(titles - {own.title}):
+            raise EmaisError(
+                f"{results.path} has runs on {', '.join(others)}, and the data found here are {own.title}: give "
+                "another place with --results"
+            )
 
 
 def check_run(config: Config, data: Data) -> None:
@@ -88,6 +110,8 @@ def check_run(config: Config, data: Data) -> None:
         )
     if config.follow and config.model not in SMALL:
         raise EmaisError(f"only {' and '.join(SMALL)} can follow another run, got {config.model}")
+    if config.model not in SMALL and config.batch_size < 2:
+        raise EmaisError(f"{config.model} has BatchNorm, which needs minibatches of two or more: got batch_size=1")
     if config.model in SMALL:
         try:
             initialised(SMALL[config.model], config.seed)(data.scaled(data.x_train[:1]))
@@ -112,8 +136,8 @@ def check_memory(config: Config, device: torch.device | str) -> None:
     if need > free:
         where, other = ("GPU memory", "end other programs there, or ") if on_gpu(device) else ("memory", "")
         raise EmaisError(
-            f"{config.model} with batch_size={config.batch_size} needs about {need / 2**30:.0f} GiB of {where}, there "
-            f"are {free / 2**30:.0f} GiB: {other}take a smaller batch_size"
+            f"{config.model} with batch_size={config.batch_size} and num_steps={config.num_steps} needs about "
+            f"{need / 2**30:.0f} GiB of {where}, there are {free / 2**30:.0f} GiB: {other}take smaller ones"
         )
 
 
@@ -128,6 +152,7 @@ def at_once(config: Config, device: torch.device | str) -> int:
 def memory(config: Config, device: torch.device | str) -> tuple[float, float]:
     """Bytes that a run needs, about, and those that there are."""
     need = MEMORY["cuda" if on_gpu(device) else "cpu"][config.model] * config.batch_size / 128
+    need += 4 * len(LOGGED) * config.num_steps
     return need, torch.cuda.mem_get_info(device)[0] if on_gpu(device) else machine_memory()
 
 

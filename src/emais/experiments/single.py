@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -74,6 +75,7 @@ class Single:
         self._graph: torch.cuda.CUDAGraph | None = None
         self.stream, self._side = (torch.cuda.Stream(self.device) if cuda else None for _ in range(2))
         self.done, self.seconds, self.timed = 0, 0.0, 0
+        self.alive: Callable[[], None] = lambda: None  # called now and then where there are no steps to count
 
     def _pictures(self) -> tuple[Pictures, Pictures]:
         """The images to train on, and those to test on."""
@@ -218,6 +220,7 @@ class Single:
     def outputs(self, pictures: Pictures, chunk: int = 1000) -> Iterator[tuple[Tensor, Tensor]]:
         """Indices and logits of all images, part by part: the crops in the middle, in evaluation mode."""
         for index in torch.arange(len(pictures), device=self.device).split(chunk):
+            self.alive()
             self.net.eval()
             with self._autocast():
                 z = self.net(pictures(index))
@@ -239,6 +242,7 @@ class Single:
 
     def _look_evenly(self, k: int) -> None:
         """Forward pass of the k-th of some minibatches taken evenly from the training set, cropped as in training."""
+        self.alive()
         order = torch.randperm(len(self.pictures), generator=torch.Generator().manual_seed(self.config.seed))
         places = torch.arange(k * self.batch_size, (k + 1) * self.batch_size)
         index = order[places % len(order)].to(self.device)
@@ -265,6 +269,8 @@ class Single:
 
 def train(runs: Sequence[Single], points: int, on_steps: Callable[[int], None] | None = None) -> None:
     """Train runs of one length to the end, all at the same time, with a look at the test set at `points` places."""
+    for run in runs:
+        run.alive = partial(on_steps, 0) if on_steps else run.alive
     for place in spread(runs[0].num_steps, points):
         advance(runs, place, on_steps)
         for run in runs:

@@ -58,20 +58,37 @@ def find(looked: list[Path]) -> Source:
 
 def read(source: Source, size: int) -> Data:
     """Everything from an open source."""
-    names = {name.rpartition("/")[2]: name for name in source.names()}  # wherever the file lies
-    table = next((table for table in TABLES if table in names), TABLES[0])
-    texts = [source.read(names.get(file, file)) for file in (table, *LISTS)]
-    split = read_split(texts, str(source.path))
-    absent = [image for image in split.images if image not in names]
+    found = by_name(source)
+    table = next((table for table in TABLES if table in found), TABLES[0])
+    texts = [source.read(the_one(source, found, file)) for file in (table, *LISTS)]
+    split = read_split(texts, str(source.path), table)
+    absent = [image for image in split.images if image not in found]
     if absent:
         raise EmaisError(
             f"{source.path} lacks {len(absent)} of the {len(split.images)} images in its lists, {absent[0]} for one: "
             "unpack all of them"
         )
-    lists, files = hashlib.sha256(b"\0".join(texts)).hexdigest(), [names[image] for image in split.images]
-    settings = {"size": size, "lists": lists, "files": stamps(source, files)}
+    names = {image: the_one(source, found, image) for image in split.images}
+    lists = hashlib.sha256(b"\0".join(texts)).hexdigest()
+    settings = {"size": size, "lists": lists, "files": stamps(source, names.values())}
     arrays = cached("chestxray14", settings, lambda: decoded(source, split, names, size))
     return Data.of("chestxray14", title(split), FINDINGS, arrays)
+
+
+def by_name(source: Source) -> dict[str, list[str]]:
+    """Where the files of every name lie, in whatever folders."""
+    found: dict[str, list[str]] = {}
+    for path in source.names():
+        found.setdefault(path.rpartition("/")[2], []).append(path)
+    return found
+
+
+def the_one(source: Source, found: dict[str, list[str]], name: str) -> str:
+    """Where the file of this name lies; two of them are refused, as they may differ."""
+    paths = found.get(name, [name])  # one that is absent is refused when it is read
+    if len(paths) > 1:
+        raise EmaisError(f"{source.path} has {name} more than once, as {paths[0]} and as {paths[1]}: leave one of them")
+    return paths[0]
 
 
 def title(split: Split) -> str:

@@ -34,10 +34,10 @@ class Split:
         return self.train + self.test
 
 
-def read_split(texts: Sequence[bytes], where: str) -> Split:
-    """From the contents of the table, the training list and the test list."""
+def read_split(texts: Sequence[bytes], where: str, name: str) -> Split:
+    """From the contents of the table, the training list and the test list; name: of the table, for messages."""
     table, train, test = (text.decode("utf-8-sig", errors="replace") for text in texts)
-    labels, patients = read_table(table, where)
+    labels, patients = read_table(table, f"{where}: {name}")
     split = Split(train.split(), test.split(), labels)
     check_lists(split, where)
     both = {patients[image] for image in split.train} & {patients[image] for image in split.test}
@@ -50,15 +50,38 @@ def read_split(texts: Sequence[bytes], where: str) -> Split:
 
 def read_table(text: str, where: str) -> tuple[dict[str, Bytes], dict[str, str]]:
     """Findings and patient of every image."""
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    absent = [column for column in COLUMNS if column not in (rows.fieldnames or ())]
+    (_, header), *rows = read_rows(text, where)
+    absent = [column for column in COLUMNS if column not in header]
     if absent:
-        raise EmaisError(f"{where}: the table of findings has no column {absent[0]!r}; it has {rows.fieldnames}")
-    labels, patients = {}, {}
-    for row in rows:
-        image, findings, patient = (row[column] or "" for column in COLUMNS)
-        labels[image], patients[image] = encode(findings, f"{where}: {image}"), patient
+        raise EmaisError(f"{where} has no column {absent[0]!r}, it has {header}: get the table again")
+    labels: dict[str, Bytes] = {}
+    patients: dict[str, str] = {}
+    for line, row in rows:
+        check_fields(row, header, f"{where}, line {line},")
+        image, findings, patient = (row[header.index(column)] for column in COLUMNS)
+        if image in labels:
+            raise EmaisError(f"{where}, line {line}, is a second row of {image}: leave one row an image")
+        labels[image], patients[image] = encode(findings, f"{where}, line {line}: {image}"), patient
     return labels, patients
+
+
+def check_fields(row: list[str], header: list[str], where: str) -> None:
+    """Refuse a row whose columns are not the header's, with or without the comma that ends the header of 2017."""
+    named = len(header) if header[-1] else len(header) - 1
+    if len(row) not in (named, len(header)) or any(row[named:]):
+        raise EmaisError(
+            f"{where} has {len(row)} fields, the header has {named}: put a field that has commas in quotes, or get "
+            "the table again"
+        )
+
+
+def read_rows(text: str, where: str) -> list[tuple[int, list[str]]]:
+    """Line number and fields of every row, the header first; a header without fields where there is nothing."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        return [(reader.line_num, row) for row in reader if row] or [(1, [])]
+    except csv.Error as error:
+        raise EmaisError(f"{where}, line {reader.line_num}, cannot be read ({error}): get the table again") from error
 
 
 def encode(findings: str, where: str) -> Bytes:
@@ -68,7 +91,10 @@ def encode(findings: str, where: str) -> Bytes:
     ([1, 13], 0)
     """
     row = np.zeros(len(FINDINGS), dtype=np.uint8)
-    for finding in findings.split("|"):
+    names = findings.split("|")
+    if NOTHING in names and set(names) != {NOTHING}:
+        raise EmaisError(f"{where} has {findings!r}, which contradicts itself: correct the row, or get the table again")
+    for finding in names:
         if finding in FINDINGS:
             row[FINDINGS.index(finding)] = 1
         elif finding != NOTHING:

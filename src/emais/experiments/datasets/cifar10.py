@@ -9,9 +9,10 @@ import numpy as np
 
 from ...errors import EmaisError
 from .base import Arrays, Data
-from .cache import cached
-from .cifar10_files import READERS
+from .cache import cached, stamps
+from .cifar10_files import FILES, READERS
 from .places import missing, places
+from .sources import Folder
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PER_CLASS = {"train": 5000, "test": 1000}
@@ -33,7 +34,8 @@ def load_cifar10(folder: Path | str | None = None) -> Data:
     if path is None:
         source = "the CIFAR-10 page of the University of Toronto (A. Krizhevsky)"
         raise missing("CIFAR-10", looked, source, f"one of {', '.join(READERS)} (and the other mosaics, labels.npz)")
-    arrays = cached("cifar10", SHA256, lambda: checked(READERS[path.name](path), path))
+    settings = SHA256 | {"files": stamps(Folder(path.parent), FILES.get(path.name, (path.name,)))}
+    arrays = cached("cifar10", settings, lambda: checked(READERS[path.name](path), path))
     return Data.of("cifar10", "CIFAR-10", CLASSES, arrays)
 
 
@@ -57,8 +59,8 @@ def check_counts(arrays: Arrays, part: str, per_class: int, path: Path) -> None:
     """Refuse a part that has too few or too many images, or of one class more than of another."""
     images, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
     total = per_class * len(CLASSES)
-    if len(images) != total or labels.shape != (total,):
-        raise EmaisError(f"{path} has {len(images)} {part} images and {labels.size} labels, expected {total} of each")
+    if len(images) != total or len(labels) != total:
+        raise EmaisError(f"{path} has {len(images)} {part} images and {len(labels)} labels, expected {total} of each")
     counts = np.bincount(labels, minlength=len(CLASSES)).tolist()
     if counts != [per_class] * len(CLASSES):
         raise EmaisError(f"{path} has {counts} {part} images of the classes, expected {per_class} of each")

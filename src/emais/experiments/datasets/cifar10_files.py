@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import EmaisError
+from ...errors import EmaisError, shortly
 from .base import PARTS, Arrays, Bytes
 from .images import rgb
 from .sources import Folder, Source, Tar
@@ -20,28 +20,36 @@ MD5 = {  # as the publisher's page gives them
     "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
     "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
 }
+FILES = {  # of the forms that are several files, beside the folder or file that shows which form it is
+    "cifar-10-batches-py": tuple(f"cifar-10-batches-py/{name}" for name in BATCHES),
+    "cifar-10-batches-bin": tuple(f"cifar-10-batches-bin/{name}.bin" for name in BATCHES),
+    MOSAICS[0]: (*MOSAICS, "labels.npz"),
+}
 Batch = tuple[Bytes, Bytes]  # images, (n, 3, 32, 32), and labels, (n,)
 
 
 def python_version(source: Source) -> Arrays:
     """Six pickles."""
-    return joined(python_batch(source, f"cifar-10-batches-py/{name}") for name in BATCHES)
+    return joined(python_batch(source, name) for name in FILES["cifar-10-batches-py"])
 
 
 def python_batch(source: Source, name: str) -> Batch:
     """One pickle: rows of 3072 bytes, and a list of labels."""
     images, labels = unpickle_batch(source.read(name), source.where(name))
-    if images.shape != (len(labels), 3072) or not all(type(y) is int and 0 <= y < 10 for y in labels):
+    if images.shape != (len(labels), 3072):
         raise EmaisError(
             f"{source.where(name)} has data of shape {images.shape} and {len(labels)} labels: expected rows of 3072 "
-            "bytes and as many labels, from 0 to 9"
+            "bytes and as many labels"
         )
+    wrong = [label for label in labels if type(label) is not int or not 0 <= label < 10]
+    if wrong:
+        raise bad_label(wrong[0], source.where(name))
     return images.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.uint8)
 
 
 def binary_version(source: Source) -> Arrays:
     """Six files of records."""
-    return joined(binary_batch(source, f"cifar-10-batches-bin/{name}.bin") for name in BATCHES)
+    return joined(binary_batch(source, name) for name in FILES["cifar-10-batches-bin"])
 
 
 def binary_batch(source: Source, name: str) -> Batch:
@@ -50,7 +58,22 @@ def binary_batch(source: Source, name: str) -> Batch:
     if not len(raw) or len(raw) % 3073:
         raise EmaisError(f"{source.where(name)} has {len(raw)} bytes, expected records of 3073 bytes: get it again")
     records = raw.reshape(-1, 3073)
-    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
+    return records[:, 1:].reshape(-1, 3, 32, 32), checked_labels(records[:, 0], source.where(name))
+
+
+def checked_labels(labels: Bytes, where: str) -> Bytes:
+    """The labels, if they are one row of numbers from 0 to 9."""
+    if labels.ndim != 1:
+        raise EmaisError(f"{where} has shape {labels.shape}, expected (n,), a label an image: make it again")
+    wrong = labels[labels > 9]
+    if len(wrong):
+        raise bad_label(int(wrong[0]), where)
+    return labels
+
+
+def bad_label(label: object, where: str) -> EmaisError:
+    """The error for a label that CIFAR-10 does not have."""
+    return EmaisError(f"{where} has the label {shortly(label)}, expected labels from 0 to 9: get it again")
 
 
 def joined(batches: Iterable[Batch]) -> Arrays:
@@ -80,6 +103,8 @@ def one_npz(path: Path) -> Arrays:
         if arrays[part].shape[1:] != (32, 32, 3):
             raise EmaisError(f"{part} in {path} has shape {arrays[part].shape}, expected (n, 32, 32, 3)")
         arrays[part] = np.ascontiguousarray(arrays[part].transpose(0, 3, 1, 2))
+    for part in ("y_train", "y_test"):
+        checked_labels(arrays[part], f"{part} in {path}")
     return arrays
 
 
@@ -99,9 +124,10 @@ def npz(path: Path, keys: Iterable[str]) -> Arrays:
 def mosaics(folder: Path) -> Arrays:
     """Six lossless images of 32x32 tiles, and labels.npz with `train` and `test`."""
     images = [tiles(Folder(folder), name) for name in MOSAICS]
-    labels = npz(folder / "labels.npz", ("train", "test"))
-    x_train = np.concatenate(images[:-1])
-    return {"x_train": x_train, "y_train": labels["train"], "x_test": images[-1], "y_test": labels["test"]}
+    path = folder / "labels.npz"
+    labels = npz(path, ("train", "test"))
+    y_train, y_test = (checked_labels(labels[part], f"{part} in {path}") for part in ("train", "test"))
+    return {"x_train": np.concatenate(images[:-1]), "y_train": y_train, "x_test": images[-1], "y_test": y_test}
 
 
 def tiles(source: Source, name: str) -> Bytes:

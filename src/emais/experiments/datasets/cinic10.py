@@ -27,8 +27,8 @@ def load_cinic10(folder: Path | str | None = None, per_class: int = 9000) -> Dat
     """
     positive_int("per_class", per_class)
     looked = places(folder, ("cinic10", "CINIC-10", "cinic-10"))
-    home = next((place for place in looked if all((place / part / CLASSES[0]).is_dir() for part in PARTS)), None)
-    if home is None:
+    home = max(looked, key=class_folders)  # what an incomplete tree lacks is said later, by name
+    if not class_folders(home):
         layout = f"folders train and test (and valid, unused), each with {', '.join(CLASSES)}, of 32x32 .png files"
         raise missing("CINIC-10", looked, "the CINIC-10 page of Edinburgh DataShare (L. Darlow)", layout)
     names = {part: image_names(home, part, per_class) for part in PARTS}
@@ -36,6 +36,11 @@ def load_cinic10(folder: Path | str | None = None, per_class: int = 9000) -> Dat
     settings = {"files": stamps(source, names["train"] + names["test"])}
     arrays = cached("cinic10", settings, lambda: decoded(source, names))
     return Data.of("cinic10", title(per_class), CLASSES, arrays)
+
+
+def class_folders(place: Path) -> int:
+    """How many of the folders that CINIC-10 has are there."""
+    return sum((place / part / label).is_dir() for part in PARTS for label in CLASSES)
 
 
 def title(per_class: int) -> str:

@@ -25,7 +25,7 @@ CHUNK = 128  # images a thread decodes before it reports
 def opened(content: bytes, where: str, mode: str) -> Image:
     """The decoded image in a file's bytes, converted to a mode of Pillow's: "L" for grey, "RGB" for colour."""
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise EmaisError(
             "image files are decoded with Pillow, which is not installed: pip install 'emais[experiments]'"
@@ -37,6 +37,8 @@ def opened(content: bytes, where: str, mode: str) -> Image:
             return image.convert(mode)
     except EmaisError:
         raise
+    except UnidentifiedImageError as error:  # its message names an object in memory
+        raise EmaisError(f"{where} is damaged or no image (its format is not known): get it again") from error
     except (OSError, SyntaxError, ValueError, EOFError, zlib.error) as error:  # all that Pillow raises for bad files
         raise EmaisError(f"{where} is damaged or no image ({error}): get it again") from error
 

@@ -71,7 +71,10 @@ class Folder(Source):
 
     def stamp(self, name: str) -> tuple[int, int]:
         """Size, and when it was last written."""
-        found = os.stat(os.path.join(self.path, name))
+        try:
+            found = os.stat(os.path.join(self.path, name))
+        except OSError as error:  # not there, or a link to nothing
+            raise EmaisError(f"{self.where(name)} cannot be read ({error.strerror}): get it again") from error
         return found.st_size, found.st_mtime_ns
 
 
