@@ -140,6 +140,28 @@ def test_lr_rules():
         F.lr_scale(F.VarianceTraces(*t), "gain")
 
 
+def test_the_gain_of_averaged_moments_is_that_of_the_second_moments():
+    """E|g_U|^2 / E|g_R|^2 of minibatch means, by enumeration; the `gain` rule, from one minibatch, is nearer to 1."""
+    grads, _ = population()
+    grads[0] *= 5
+    grads -= 0.97 * grads.mean(0)  # a small mean: there the two differ most
+    p = (grads.norm(dim=1) + 0.1) / (grads.norm(dim=1) + 0.1).sum()
+    N = 3
+
+    def moments(r, g):
+        n = g.norm(dim=1)
+        return (r * n**2).mean(), (r * n).square().mean(), (r[:, None] * g).mean(0).square().sum()
+
+    found = F.moment_gain(*expectation(grads, p, N, moments), N)
+    is_, unif, _ = true_traces(grads, p)
+    mean2 = grads.mean(0).square().sum()
+    true = (unif / N + mean2) / (is_ / N + mean2)
+    assert true > 1.05
+    assert float(found) == pytest.approx(float(true))
+    plug_in = (unif / N + mean2 + is_ / N) / (is_ / N + mean2 + is_ / N)
+    assert 1 < plug_in < 0.99 * true
+
+
 def test_degenerate_minibatch_gives_factor_one():
     same = F.variance_traces(torch.ones(3), torch.ones(3, 2))
     assert F.lr_scale(same) == 1

@@ -203,7 +203,7 @@ class Engine:
     # ---- observing
 
     def loss(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> Tensor:
-        """Observe the minibatch and return its unbiased loss, mean(r * losses).
+        """Observe the minibatch and return its training loss: mean(r * losses), unless the method says otherwise.
 
         losses (N,): one number a sample (reduction="none"); logits (N, ...): what the losses were computed from.
         grads (N, ...): d loss_i / d z_i, where a closed form gives it cheaper than autograd.

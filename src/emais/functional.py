@@ -125,10 +125,13 @@ def moment_gain(uniform: Any, drawn: Any, mean: Any, batch_size: float) -> Any:
 
     uniform: of mean r|g|^2; drawn: of mean r^2|g|^2; mean: of |mean r g|^2, each over a minibatch of N:
     gain = 1 + (uniform - drawn)/(N mean). A common factor of the three, as an average that starts at 0 has,
-    cancels. It is E|g_U|^2 / E|g_R|^2, the `gain` rule of `lr_scale` with averaged moments.
+    cancels. It estimates E|g_U|^2 / E|g_R|^2; the `gain` rule of `lr_scale` does so from one minibatch, and is nearer
+    to 1 where the mean gradient is small, because its |mu|^2 holds tr_is/N already.
 
     >>> moment_gain(3.0, 1.0, 0.5, 4)
     2.0
+
+    Not in the paper: RAIS (Johnson and Guestrin, 2018)
     """
     gain = 1 + _divide(uniform - drawn, batch_size * mean)
     return gain.clamp(min=1) if isinstance(gain, Tensor) else gain if gain != gain else max(1.0, float(gain))
@@ -137,8 +140,9 @@ def moment_gain(uniform: Any, drawn: Any, mean: Any, batch_size: float) -> Any:
 def lr_scale(traces: VarianceTraces, rule: str = "linear", *, max_scale: float = MAX_SCALE) -> Tensor:
     """Factor for the learning rate of this step: what a minibatch of N_ems instead of N would deserve.
 
-    ``linear`` N_ems/N (SGD); ``sqrt`` its root (Adam); ``gain`` (tr_unif/N + |mu|^2)/(tr_is/N + |mu|^2), the form
-    of RAIS and AdaScale; ``none`` 1. Guarded by `guard_scale`: always finite, in (0, max_scale].
+    ``linear`` N_ems/N (SGD); ``sqrt`` its root (Adam); ``gain`` (tr_unif/N + |mu|^2)/(tr_is/N + |mu|^2), after RAIS
+    and AdaScale, see `moment_gain`; ``none`` 1. Guarded by `guard_scale`: always finite, in (0, max_scale]. A tr_is
+    below 1e-6 |mu|^2 is rounding: ``linear`` and ``sqrt`` give 1 then.
 
     >>> traces = VarianceTraces(*torch.tensor([1.0, 4.0, 0.5]))
     >>> lr_scale(traces).item(), lr_scale(traces, "sqrt").item()

@@ -213,8 +213,9 @@ class Diagnostics:
     """The latest variance report as plain floats. Reading an attribute is the only thing that waits for the GPU.
 
     tr_is, tr_unif, tr_opt: variance traces; n_ems: effective minibatch size; score: S(W); lr_scale: the factor for
-    (or of) the latest optimizer step; step; batch_size: samples behind the numbers; nonfinite: gradient norms left
-    out of the statistics so far; degenerate: steps so far whose factor was replaced by 1. A method may report more.
+    (or of) the latest optimizer step, before the method's last word (self-paced skips some steps); step; batch_size:
+    samples behind the numbers; nonfinite: gradient norms left out of the statistics so far; degenerate: steps so far
+    whose factor was replaced by 1. A method may report more.
     `estimator` says in words what the training loss estimates, and whether it is biased.
 
     Paper: prop:tr_cov_est, eq:n_ems, eq:epsilon_ems, sec:metric
@@ -284,7 +285,7 @@ class Diagnostics:
 
     @property
     def nonfinite(self) -> int:
-        """Gradient norms that were NaN or infinite and left out, so far."""
+        """Gradient norms that were NaN, infinite or above 2^62, and left out of the statistics, so far."""
         self._drain()
         return int(self._monitor.counts[0])
 

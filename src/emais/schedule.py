@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class EffectiveSchedule:
     """RAIS's effective iterations: lr = schedule(t_eff), and t_eff grows by the learning-rate factor of each step.
 
-    schedule: any torch scheduler that is stepped without an argument; between two of its steps the rate is
-    interpolated. Or a function of t, which gives what to multiply the optimizer's rate by; then pass `optimizer`. A
-    function that takes tensors makes no host sync. t_eff stops at `num_steps` (default: the engine's, or the
-    scheduler's own end: beyond it a cosine would rise again).
+    schedule: any torch scheduler that is stepped without an argument (OneCycleLR and CyclicLR with
+    cycle_momentum=False); between two of its steps the rate is interpolated. Or a function of t, which gives what to
+    multiply the optimizer's rate by; then pass `optimizer`. A function that takes tensors makes no host sync. t_eff
+    stops at `num_steps` (default: the engine's, or the scheduler's own end: beyond it a cosine would rise again).
 
     Call `step()` after each `optimizer.step()`, in place of the scheduler's own. The factor itself is put on by
     `engine.attach`, as always.

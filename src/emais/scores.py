@@ -19,8 +19,8 @@ class EMAScores:
     """Moving statistics of gradient norms, and the importance w = mean + sqrt(var) they give.
 
     alpha = exp(-(t - t_prev)/tau); mean += (1 - alpha) delta; var = alpha (var + (1 - alpha) delta^2), with
-    delta = g - mean. `tau="linear"` is the paper's Linear-tau, tau = t; a number fixes it. All start at 0 as the
-    paper's Algorithm 2 reads; `start="first"` takes a sample's first observation as its mean instead.
+    delta = g - mean. `tau="linear"` is the paper's Linear-tau, tau = t; a number fixes it. All start at 0
+    (the paper does not say); `start="first"` takes a sample's first observation as its mean instead.
 
     mean, var: (M,) float32; last_step: (M,) int32, 0 for a sample never observed. 12 bytes a sample.
 

@@ -1,4 +1,4 @@
-"""All methods by name. Each is one file and one class; `create` is the way to choose by a word."""
+"""All methods by name. Each is one class; `create` is the way to choose by a word."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ class RAIS(Weighted):
     with them. `emais.robust` has the mathematics. The learning rate follows the rule "rais"; to let the schedule
     follow, too, wrap it in `emais.EffectiveSchedule`.
 
-    warmup_epochs: at least 1, so that every sample has a history. Further options: see `Engine`. 20.8 bytes a sample
-    and 28 an observation in the buffer.
+    warmup_epochs: at least 1; with 1 the first fit has nothing to learn from. Further options: see `Engine`. 20.8 bytes
+    a sample and 28 an observation in the buffer.
 
     >>> imp = RAIS(num_samples=1000, batch_size=10)
     >>> imp.diagnostics.refits
