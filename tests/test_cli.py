@@ -141,8 +141,11 @@ def test_words_may_come_after_options(tmp_path, capsys):
 
 def test_lines_that_train_skips_are_counted_once(tmp_path, capsys):
     path = tmp_path / "runs.jsonl"
-    path.write_text("{}\nnothing\n")
     assert main([*RUN, "--results", str(path)]) == 0
+    with path.open("a") as file:
+        file.write("{}\nnothing\n")
+    capsys.readouterr()
+    assert main([*RUN, "lr=0.02", "--results", str(path)]) == 0
     assert capsys.readouterr().err == f"emais: warning: skipped 2 lines of {path}: not whole, or of another kind\n"
 
 

@@ -189,24 +189,54 @@ def test_a_record_whose_numbers_are_none_is_no_run(odd, tmp_path):
     assert len(results.read()) == 1
 
 
-@pytest.mark.parametrize("kind", ["notes", "device", "link", "folder"])
+@pytest.mark.parametrize("text", ['{\n  "name": "x",\n  "n": 1\n}', "notes of today\n3\nbuy milk", "my precious notes"])
+def test_files_of_another_kind_are_refused(text, tmp_path):
+    path = tmp_path / "runs.jsonl"
+    path.write_text(text)
+    with pytest.raises(EmaisError, match="is no file of runs"):
+        Results(path).must_be_writable()
+    assert path.read_text() == text
+
+
+def test_what_is_no_torn_record_is_not_taken_away(tmp_path):
+    results = Results(tmp_path / "runs.jsonl")
+    results.append(record(0))
+    with results.path.open("ab") as file:
+        file.write(b"a note")
+    results.must_be_writable()
+    assert results.append(record(1))
+    assert results.path.read_text().splitlines()[1] == "a note"
+    assert [r["seed"] for r in results.read()] == [0, 1]
+
+
+def test_a_file_in_a_folder_that_takes_no_others(tmp_path, monkeypatch):
+    def refused(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    results = Results(tmp_path / "runs.jsonl")
+    monkeypatch.setattr("emais.experiments.results.tempfile.TemporaryFile", refused)
+    with pytest.raises(EmaisError, match=r"cannot be written \(Permission denied\)"):
+        results.must_be_writable()
+    results.append(record(0))
+    results.must_be_writable()
+
+
+@pytest.mark.parametrize("kind", ["device", "link", "folder"])
 def test_what_is_no_file_of_runs_is_left_alone(kind, tmp_path):
     path = tmp_path / "runs.jsonl"
-    if kind == "notes":
-        path.write_text("my precious notes")
-    elif kind == "device":
+    if kind == "device":
         path = Path("/dev/null")
     elif kind == "link":
         path.symlink_to(tmp_path / "nowhere" / "x")
     else:
         path.mkdir()
-    words = {"notes": "is no file of runs", "device": "is no file of runs", "folder": r"cannot be written \(Is a dir"}
-    with pytest.raises(EmaisError, match=words.get(kind, r"cannot be written \(No such file")):
+    words = {
+        "device": "is no file of runs",
+        "folder": "is a folder where there should be a file of runs",
+        "link": r"cannot be written \(No such file",
+    }
+    with pytest.raises(EmaisError, match=words[kind]):
         Results(path).must_be_writable()
-    assert kind != "notes" or path.read_text() == "my precious notes"
-    if kind == "folder":
-        with pytest.raises(EmaisError, match="is a folder where there should be a file of runs"):
-            Results(path).read()
 
 
 def test_a_full_disk_is_told_with_its_file(tmp_path, monkeypatch):

@@ -266,6 +266,25 @@ def test_progress_forgets_a_slow_start() -> None:
     assert progress.line(170.0) == "0/1 runs done, 75 steps/s, 0:53 left"  # nothing for ten of forty seconds
 
 
+def test_progress_of_tests_is_not_part_of_the_rate() -> None:
+    now = [0.0]
+    progress = Progress(total_steps=400, total_runs=1, stream=io.StringIO(), clock=lambda: now[0])
+    for _ in range(100):  # 2 steps a second
+        now[0] += 0.5
+        progress.advance()
+    assert progress.line(now[0]) == "0/1 runs done, 2 steps/s, 2:30 left"
+    for _ in range(50):  # a test of 50 seconds
+        now[0] += 1
+        progress.advance(0)
+    assert progress.line(now[0]) == "0/1 runs done, 2 steps/s, 5:00 left"  # with as many tests as so far
+    now[0] += 0.5
+    progress.advance()
+    assert progress.line(now[0]).startswith("0/1 runs done, 2 steps/s, 4:5")
+    images = Progress(total_steps=20, total_runs=0, stream=io.StringIO(), clock=lambda: 0.0)
+    images.advance(20)
+    assert images.line(5.0) == "4 steps/s, 0:00 left"
+
+
 def test_progress_of_runs_that_others_have_done_says_nothing_about_the_rate() -> None:
     progress = Progress(total_steps=1000, total_runs=4, stream=io.StringIO(), clock=lambda: 0.0)
     progress.pass_over(2, 500)

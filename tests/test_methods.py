@@ -636,6 +636,14 @@ def test_presampling_picks_from_lists_of_samples(task, collate):
     assert torch.equal(torch.stack(rows), dataset.tensors[0][draw.index])
 
 
+class Attributes(dict):
+    """A dictionary whose entries are attributes, too."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.__dict__ = self
+
+
 @pytest.mark.parametrize(
     "kind",
     [
@@ -643,8 +651,9 @@ def test_presampling_picks_from_lists_of_samples(task, collate):
         collections.UserDict,
         lambda columns: collections.defaultdict(list, columns),
         types.MappingProxyType,
+        Attributes,
     ],
-    ids=["ordered", "user", "default", "proxy"],
+    ids=["ordered", "user", "default", "proxy", "attributes"],
 )
 def test_presampling_picks_from_any_mapping(task, kind):
     dataset, model = task
@@ -658,6 +667,7 @@ def test_presampling_picks_from_any_mapping(task, kind):
     assert type(batch) is type(kind({}))
     assert torch.equal(batch["x"], dataset.tensors[0][draw.index])
     assert len(batch) == 2
+    assert torch.equal(getattr(batch, "x", batch["x"]), batch["x"])
 
 
 def test_presampling_refuses_a_batch_it_cannot_cut(task):

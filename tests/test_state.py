@@ -139,10 +139,13 @@ def test_a_state_that_is_loaded_inside_the_loop(task, workers):
     rest = iter(loader)
     _, draw = next(rest)
     assert draw.step == 3
-    if workers:
-        imp.load_state_dict(saved)
-        with pytest.raises(EmaisError, match="or to a state that was loaded meanwhile"):
+    for state in (saved, imp.state_dict()):  # of another step, and of this one
+        imp.load_state_dict(state)
+        with pytest.raises(EmaisError, match="or a state was loaded, and this pass cannot go on"):
             next(rest)
+        rest = iter(loader)
+        (x, _), draw = next(rest)
+        assert torch.equal(x, dataset.tensors[0][draw.index])
 
 
 def test_an_engine_is_not_copied_but_saved():

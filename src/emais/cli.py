@@ -7,13 +7,17 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from . import __version__
 from .errors import EmaisError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0 done, 2 an error the message explains, 130 stopped."""
+    """Run the command line; returns the exit status.
+
+    0: done, 1: nobody reads what is printed, 2: an error that the message explains, 130: stopped.
+    """
     top = parser()
     args, rest = top.parse_known_args(argv)
     if rest and (not hasattr(args, "config") or any(word.startswith("-") for word in rest)):
@@ -22,9 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.config += rest  # words after an option
     try:
         args.run(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:  # whoever reads has enough, as in emais reproduce ... | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
+        silence(sys.stderr)
         return 1
     except (EmaisError, OSError) as error:
         print(f"emais: error: {error}", file=sys.stderr)
@@ -33,6 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("emais: stopped", file=sys.stderr)
         return 130
     return 0
+
+
+def silence(stream: TextIO | None) -> None:
+    """Send the rest nowhere, if nobody reads it any more: Python would complain at the end."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
 
 
 def parser() -> argparse.ArgumentParser:

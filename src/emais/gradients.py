@@ -11,6 +11,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.func import functional_call, grad, vmap
 
 from .errors import EmaisError
+from .precision import full_precision
 
 _CHAIN = frozenset(
     f"{name}Backward{k}"
@@ -24,7 +25,8 @@ _CHAIN = frozenset(
         ("ToCopy", 0),
     )
 )
-_NEAR = 50  # nodes: a loss has fewer
+_SMALL = 1 << 16  # numbers: copying them costs less than to find out whether one must
+_NEAR = 50  # nodes: most losses have fewer
 _BATCH_COUPLED = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -67,10 +69,13 @@ def raw_logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
     g = _walk(losses, logits, ones)
     if g is None:
         # a handful of nodes: waking autograd's own thread, as it does for a GPU, would cost more than they do
-        with nullcontext() if losses.is_cpu else torch.autograd.set_multithreading_enabled(False):
+        alone = nullcontext() if losses.is_cpu else torch.autograd.set_multithreading_enabled(False)
+        with full_precision(), alone:
             (g,) = torch.autograd.grad(losses, logits, ones, retain_graph=True, allow_unused=True)
-        if g is not None and _has_custom_node(losses, logits):
-            g = g.clone()  # it may keep this very tensor, and write to it in the backward pass
+        if g is not None and (g.numel() <= _SMALL or _has_custom_node(losses, logits)):
+            g = (
+                g.clone()
+            )  # a function of the user's own may keep this very tensor, and write to it in the backward pass
     if g is None:
         raise EmaisError(
             "losses do not depend on logits: pass the very tensor that the loss was computed from (not a copy, "

@@ -112,7 +112,9 @@ class _DrawStream:
         self._engine, self._length = engine, length
 
     def __iter__(self) -> Iterator[Tagged]:
+        number = self._engine.passes.latest
         for _ in range(self._length()):
+            self._engine.passes.check(number)
             draw = self._engine.passes.issue(self._engine.draw())
             yield int(draw.step), draw._ticket.index.tolist()
 
@@ -158,7 +160,7 @@ class Loader:
         seen = self._engine.diagnostics.step
         try:
             for batch, step in self._fetched():
-                yield self._engine.select(batch, self._engine.passes.deliver(step), self._score)
+                yield self._engine.select(batch, self._engine.passes.deliver(step, number), self._score)
             if self._engine.diagnostics.step == seen < self._engine.step:
                 warnings.warn(UNSEEN, stacklevel=2)
         finally:

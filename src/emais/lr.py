@@ -136,8 +136,8 @@ class StepScaler:
             optimizer.register_state_dict_pre_hook(lambda _: self.settle()),
             optimizer.register_load_state_dict_post_hook(lambda _: self._saved.clear()),
         ]
-        hooks = getattr(optimizer, "_optimizer_step_post_hooks", None)
-        if hooks:  # first off, last on: a hook that steps a scheduler, or another engine's, must find the rate restored
+        hooks = getattr(optimizer, "_optimizer_step_post_hooks", None)  # torch has no other way to come first
+        if hooks:  # first off: a hook that steps a scheduler, or another engine's, must find the rate restored
             hooks.move_to_end(self._handles[1].id, last=False)
 
     @property
@@ -147,7 +147,7 @@ class StepScaler:
 
     def remove(self) -> None:
         """Leave the optimizer as it was."""
-        self._restore()
+        self._unwind()
         for handle in self._handles:
             handle.remove()
         if self in self._siblings:
@@ -161,7 +161,7 @@ class StepScaler:
             return None
 
         def scaled_closure() -> Any:
-            self._restore()  # a closure may be evaluated more than once
+            self._unwind()  # a closure may be evaluated more than once
             loss = closure()
             self._scale()
             return loss
@@ -171,7 +171,7 @@ class StepScaler:
         return args, {**kwargs, "closure": scaled_closure}
 
     def _scale(self) -> None:
-        self._restore()  # in case an earlier step raised half-way
+        self._unwind()  # in case an earlier step raised half-way, or this one is called by another
         factor = self._factor(self.used)
         if not isinstance(factor, Tensor) and factor == 0:
             self.optimizer.zero_grad(set_to_none=True)
@@ -192,7 +192,15 @@ class StepScaler:
     def settle(self) -> None:
         """Take the factor off if it is still on, because the step raised."""
         if self._saved:
-            self._restore()
+            self._unwind()
+
+    def _unwind(self) -> None:
+        """Take off this factor, and before it those that were put on top of it by other engines."""
+        hooks = getattr(self.optimizer, "_optimizer_step_pre_hooks", {}).values()
+        stack = [hook.__self__ for hook in hooks if isinstance(getattr(hook, "__self__", None), StepScaler)]
+        later = stack[stack.index(self) + 1 :] if self in stack else []
+        for scaler in (*reversed(later), self):
+            scaler._restore()
 
     def _restore(self) -> None:
         for group, lr in zip(self.optimizer.param_groups, self._saved, strict=False):

@@ -16,7 +16,7 @@ from .loading import Draw
 class Passes:
     """Keeps draws between the engine that makes them and the loop that gets them with their minibatches.
 
-    into: minibatches that the present pass has delivered; 0 between two passes.
+    into: minibatches that the present pass has delivered; 0 between two passes. latest: the number of the latest pass.
     """
 
     def __init__(self) -> None:
@@ -24,19 +24,19 @@ class Passes:
         self._resuming = False  # whether the next pass goes on with the one that was saved
         self._waiting: dict[int, Draw] = {}  # drawn and not delivered yet, by step
         self._again: list[Draw] = []  # drawn and not delivered by an earlier pass
-        self._latest = 0  # the number of the latest pass
+        self.latest = 0
 
     def begin(self) -> int:
         """Queue draws whose minibatches never arrived: a new pass begins with them. Returns its number."""
-        self._latest += 1
+        self.latest += 1
         self.into, self._resuming = (self.into if self._resuming else 0), False
         self._again = self.ahead()
         self._waiting.clear()
-        return self._latest
+        return self.latest
 
     def end(self, number: int) -> None:
         """A pass is over, or was left early: the next is a whole one. Of an older pass it says nothing."""
-        if number == self._latest:
+        if number == self.latest:
             self.into = 0
 
     def left_over(self) -> Draw | None:
@@ -48,13 +48,17 @@ class Passes:
         self._waiting[int(draw.step)] = draw
         return draw
 
-    def deliver(self, step: int) -> Draw:
-        """The draw of a minibatch that has arrived."""
-        if step not in self._waiting:
+    def check(self, number: int) -> None:
+        """Refuse to go on with a pass that is not the latest: its minibatches have lost their draws."""
+        if number != self.latest:
             raise EmaisError(
-                f"step {step} belongs to a newer pass over a loader of this engine, or to a state that was loaded "
-                "meanwhile: end a pass before the next begins or a state is loaded, or make an engine for each"
+                "a newer pass over a loader of this engine has begun, or a state was loaded, and this pass cannot go "
+                "on: end a pass before the next begins or a state is loaded, or make an engine for each"
             )
+
+    def deliver(self, step: int, number: int) -> Draw:
+        """The draw of a minibatch of this pass that has arrived."""
+        self.check(number)
         self.into += 1
         return self._waiting.pop(step)
 
@@ -80,7 +84,7 @@ class Passes:
     def load_state_dict(self, state: dict[str, Any], stamp: Callable[[int, Any, Any], Draw]) -> None:
         """Go on where `state_dict` was taken; stamp(step, index, r) makes a draw."""
         rows: Iterable[tuple[Tensor, ...]] = zip(state["step"], state["index"], state["r"], strict=True)
-        self._latest += 1  # a pass that is under way has no say any more
+        self.latest += 1  # a pass that is under way has no say any more
         self._waiting.clear()
         self._again = [stamp(int(t), index.numpy().copy(), r.numpy().copy()) for t, index, r in rows]
         self.into, self._resuming = state["into"], True

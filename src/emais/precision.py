@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-_KINDS = ("cpu", "cuda")
+_KINDS = ("cpu", "cuda", "xpu", "mps")
 
 
 @contextmanager

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text; what was there before stays until all of the new text is on the disk."""
-    if path.exists() and not path.is_file():  # such as /dev/stdout
-        path.write_text(text, encoding="utf-8")
-        return
-    target = path.resolve()  # of a link what it points to
-    part = target.with_name(f"{target.name}.part")
+def replaced(target: Path, write: Callable[[Path], object]) -> None:
+    """Have a file written under another name beside its own, which it gets when it is complete."""
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf-8")
+        write(part)
+        if target.exists():
+            shutil.copymode(target, part)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text; what was there before stays until the new text is complete."""
+    if path.exists() and (not path.is_file() or not os.access(path.resolve().parent, os.W_OK)):
+        path.write_text(text, encoding="utf-8")  # such as /dev/stdout, or a folder that takes no other files
+        return
+    try:
+        replaced(path.resolve(), lambda part: part.write_text(text, encoding="utf-8"))  # of a link what it points to
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None  # not the name that nobody has given

@@ -56,11 +56,12 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._live = self._stream.isatty()
-        self._full, self._empty = blocks(self._stream)
+        self._full, self._empty, self._more = blocks(self._stream)
         self._begin()
 
     def _begin(self) -> None:
-        self._start = self._shown = self._clock()
+        self._start = self._shown = self._last = self._clock()
+        self._idle = 0.0  # seconds without steps, such as those of tests
         self._marks = deque([(self._start, self.steps)])  # (time, steps) about once a second, the recent ones
 
     def __enter__(self) -> Progress:
@@ -77,9 +78,18 @@ class Progress:
         self.label = label
 
     def advance(self, steps: int = 1) -> None:
-        """Count steps; draws only when enough time has passed, so it may be called at every step."""
+        """Count steps; draws only when enough time has passed, so it may be called at every step.
+
+        0 is a sign of life from work that has no steps, such as a test: the time since the last call is not part of
+        the rate, and the time left has as much of it for each step as there was so far.
+        """
         self.steps += steps
         now = self._clock()
+        if not steps:
+            pause = now - self._last
+            self._idle += pause
+            self._marks = deque((when + pause, before) for when, before in self._marks)
+        self._last = now
         if now - self._marks[-1][0] >= 1:
             self._marks.append((now, self.steps))
             while now - self._marks[0][0] > RECENT and len(self._marks) > 2:
@@ -105,11 +115,12 @@ class Progress:
         since, before = self._marks[0]
         if now - self._start >= SETTLE and self.steps >= FIRST and self.steps > before:
             rate = (self.steps - before) / (now - since)
-            left = clock_time((self.total_steps - self.steps) / rate)
-            parts += [f"{rate:.0f} {self.unit}/s", f"{left} left"] if self.steps < self.total_steps else ["last tests"]
+            left = (self.total_steps - self.steps) * (1 / rate + self._idle / self.steps)
+            testing = self.runs < self.total_runs and self.steps >= self.total_steps
+            parts += ["last tests"] if testing else [f"{rate:.0f} {self.unit}/s", f"{clock_time(left)} left"]
         over = 0 if room is None else len(", ".join(part for part in parts if part)) - room
         if over > 0 and self.label:
-            parts[1] = cut(self.label, len(self.label) - over)
+            parts[1] = cut(self.label, len(self.label) - over, self._more)
         return ", ".join(part for part in parts if part)
 
     def _show(self, now: float) -> None:
@@ -128,21 +139,21 @@ class Progress:
         self._stream.flush()
 
 
-def cut(text: str, size: int) -> str:
-    """A text of at most so many characters.
+def cut(text: str, size: int, more: str) -> str:
+    """A text of at most so many characters, with a sign where there was more of it.
 
-    >>> cut("emais on fmnist", 9), cut("emais on fmnist", 2)
+    >>> cut("emais on fmnist", 9, "…"), cut("emais on fmnist", 2, "…")
     ('emais on…', '')
     """
     if len(text) <= size:
         return text
-    return f"{text[: size - 1].rstrip()}…" if size > 3 else ""
+    return f"{text[: size - 1].rstrip()}{more}" if size > 3 else ""
 
 
-def blocks(stream: TextIO) -> tuple[str, str]:
-    """The two characters of the bar that this stream can write."""
+def blocks(stream: TextIO) -> tuple[str, str, str]:
+    """The characters that this stream can write: two of the bar, and one for a text that is cut."""
     try:
-        "█░".encode(getattr(stream, "encoding", None) or "utf-8")
+        "█░…".encode(getattr(stream, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
-        return "#", "."
-    return "█", "░"
+        return "#", ".", "~"
+    return "█", "░", "…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ except ImportError:  # not on this system: two processes must not share a file t
 
 Record = dict[str, Any]
 METRICS = ("test_error", "map")
-SPACE = 1 << 18  # bytes that must be free before training starts; a record has some 10,000
+SPACE = 1 << 14  # bytes that must be free for each of up to 128 runs; a record has some 6,000
 RUN = {"model", "method", "optimizer", "num_steps", "seed"}  # what the record of a run has in any case
 
 
@@ -37,13 +38,18 @@ def key_of(record: Record) -> tuple[Any, ...]:
 
 def is_run(record: object) -> bool:
     """Whether this can be the record of a run."""
+    return has_key(record) and measures(record)  # type: ignore[arg-type]
+
+
+def has_key(record: object) -> bool:
+    """Whether this says which run it is of."""
     if not isinstance(record, dict) or not record.keys() >= RUN or not isinstance(record["seed"], int):
         return False
     try:
         hash(key_of(record))
     except (TypeError, AttributeError):  # a list or a mapping where there should be a number, or the other way round
         return False
-    return measures(record)
+    return True
 
 
 def measures(record: Record) -> bool:
@@ -95,6 +101,8 @@ class Results:
     def _content(self) -> bytes:
         if self.path.is_dir():
             raise EmaisError(f"{self.path} is a folder where there should be a file of runs: move it away")
+        if self.path.exists() and not self.path.is_file():
+            raise EmaisError(f"{self.path} is no file of runs: give another one with --results")
         return self.path.read_bytes() if self.path.exists() else b""
 
     def missing(self, configs: list[Config]) -> list[Config]:
@@ -102,20 +110,29 @@ class Results:
         done = set(map(key_of, self.read()))
         return [config for config in configs if config.key() not in done]
 
-    def must_be_writable(self) -> None:
-        """Say before hours of training that nothing could be written down; leaves no file behind."""
+    def must_be_writable(self, runs: int = 1) -> None:
+        """Say before hours of training that so many runs could not be written down; leaves no file behind."""
+        content = self._content()
+        lines = content.strip().split(b"\n")
+        if (
+            content.strip()
+            and not any(map(has_key, self.lines()))
+            and (len(lines) > 1 or not lines[0].startswith(b'{"'))
+        ):
+            raise EmaisError(f"{self.path} is no file of runs: give another one with --results")
+        there = self.path.exists() or self.path.is_symlink()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self.path.exists() or self.path.is_symlink():
-                self.path.open("a").close()
-            with tempfile.TemporaryFile(dir=self.path.resolve().parent) as file:
-                file.write(bytes(SPACE))
+            if there:
+                with self.path.open("a+b") as file, locked(file):
+                    pass
+            with tempfile.TemporaryFile(dir=self.path.resolve().parent) as probe, locked(probe):
+                probe.write(bytes(SPACE * min(runs, 128)))
+        except PermissionError as error:
+            if not there or not os.access(self.path, os.W_OK):  # else it is the folder that takes no other files
+                raise self._unwritable(error) from None
         except OSError as error:
             raise self._unwritable(error) from None
-        content = self._content()
-        other = self.path.exists() and not self.path.is_file()
-        if other or (content.strip() and not content.startswith(b"{") and not self.lines()):
-            raise EmaisError(f"{self.path} is no file of runs: give another one with --results")
 
     def _unwritable(self, error: OSError) -> EmaisError:
         reason = error.strerror or error
@@ -137,11 +154,13 @@ def add(file: IO[bytes], record: Record) -> bool:
     content = file.read()
     last = content[content.rfind(b"\n") + 1 :]
     whole = any(True for _ in whole_lines(last))
-    if last and not whole:  # torn: what is left of a line that was never finished
+    if last.startswith(b"{") and not whole:  # torn: what is left of a line that was never finished
         file.truncate(len(content) - len(last))
-    if any(is_run(line) and key_of(line) == key_of(record) for line in whole_lines(content)):
+        last = b""
+    key = key_of(record)
+    if any(has_key(line) and key_of(line) == key and measures(line) for line in whole_lines(content)):
         return False
-    file.write((b"\n" if whole else b"") + json.dumps(record).encode() + b"\n")
+    file.write((b"\n" if last else b"") + json.dumps(record).encode() + b"\n")
     file.flush()
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib.util
 import math
@@ -28,7 +29,7 @@ from .demo import perceptron, processor, rounded
 from .following import Following, check_leader
 from .models import LeNet5
 from .progress import Progress
-from .results import Results, key_of
+from .results import Record, Results, key_of
 from .sidebyside import SideBySide
 from .training import initialised
 
@@ -59,15 +60,17 @@ def run_all(
     missing = results.missing(list({config.key(): config for config in configs}.values()))
     check_device(device)
     if missing:
-        results.must_be_writable()
+        results.must_be_writable(len(missing))
     wanted = configs if look else missing
     data = {name: load(name, folder) for name in {c.data for c in wanted}}  # before training: they may be missing
-    check_data(data, results)
-    recorded = {key_of(record) for record in results.read()} | {config.key() for config in missing}
+    records = results.read()
+    check_data(data, records, results.path)
+    recorded = {key_of(record) for record in records} | {config.key() for config in missing}
     for config in missing:
         check_run(config, data[config.data])
         if config.follow:
             check_leader(config, recorded)
+    release(device)
     for config in missing:
         check_memory(config, device)
     together = list(groups(missing, partial(at_once, device=device)))
@@ -89,13 +92,13 @@ def run_all(
     return results.missing(missing)
 
 
-def check_data(data: Mapping[str, Data], results: Results) -> None:
+def check_data(data: Mapping[str, Data], records: Sequence[Record], path: Path) -> None:
     """Say that the runs in the file were made with other data of the same name, such as a part of them."""
     for name, own in data.items():
-        titles = {str(r["data_title"]) for r in results.read() if r.get("data") == name and "data_title" in r}
+        titles = {str(r["data_title"]) for r in records if r.get("data") == name and "data_title" in r}
         if others := sorted(titles - {own.title}):
             raise EmaisError(
-                f"{results.path} has runs on {', '.join(others)}, and the data found here are {own.title}: give "
+                f"{path} has runs on {', '.join(others)}, and the data found here are {own.title}: give "
                 "another place with --results"
             )
 
@@ -154,6 +157,13 @@ def memory(config: Config, device: torch.device | str) -> tuple[float, float]:
     need = MEMORY["cuda" if on_gpu(device) else "cpu"][config.model] * config.batch_size / 128
     need += 4 * len(LOGGED) * config.num_steps
     return need, torch.cuda.mem_get_info(device)[0] if on_gpu(device) else machine_memory()
+
+
+def release(device: torch.device | str) -> None:
+    """Give back the GPU memory that torch keeps of runs that are over, so that it counts as free."""
+    if on_gpu(device):
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def on_gpu(device: torch.device | str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -175,11 +175,10 @@ def _take(batch: Any, place: Tensor, size: int) -> Any:
         return batch.index_select(0, place.to(batch.device))
     if isinstance(batch, Mapping):
         taken = {k: _take(v, place, size) for k, v in batch.items()}
-        if not isinstance(batch, MutableMapping):
+        try:
             return type(batch)(taken)  # type: ignore[call-arg]
-        same = copy.copy(batch)  # of its own kind, with what else it holds
-        same.update(taken)
-        return same
+        except TypeError:  # such as a defaultdict, whose first argument is another
+            return copy.copy(batch) | taken if isinstance(batch, dict) else taken
     if isinstance(batch, (list, tuple)) and len(batch) == size and not _columns(batch, size):
         return type(batch)(batch[i] for i in place.tolist())
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):

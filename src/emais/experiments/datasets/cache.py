@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from ..files import replaced
 from .base import PARTS, Arrays
 from .places import cache_folders
 from .sources import Source
@@ -61,14 +62,9 @@ def keep(file: str, arrays: Arrays) -> None:
     """Write the arrays to the first cache folder that takes them; the file has its name only when it is complete."""
     problems = []
     for folder in cache_folders():
-        part = folder / f"{file}.{os.getpid()}.part"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            try:
-                write(part, arrays)
-                part.replace(folder / file)
-            finally:
-                part.unlink(missing_ok=True)
+            replaced(folder / file, partial(write, arrays=arrays))
             return
         except OSError as error:
             problems.append(f"{folder}: {error.strerror or error}")
