@@ -189,7 +189,10 @@ def test_a_record_whose_numbers_are_none_is_no_run(odd, tmp_path):
     assert len(results.read()) == 1
 
 
-@pytest.mark.parametrize("text", ['{\n  "name": "x",\n  "n": 1\n}', "notes of today\n3\nbuy milk", "my precious notes"])
+@pytest.mark.parametrize(
+    "text",
+    ['{\n  "name": "x",\n  "n": 1\n}', '{"name": "x", "n": 1}', "notes of today\n3\nbuy milk", "my precious notes"],
+)
 def test_files_of_another_kind_are_refused(text, tmp_path):
     path = tmp_path / "runs.jsonl"
     path.write_text(text)

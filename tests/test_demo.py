@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -273,16 +274,26 @@ def test_progress_of_tests_is_not_part_of_the_rate() -> None:
         now[0] += 0.5
         progress.advance()
     assert progress.line(now[0]) == "0/1 runs done, 2 steps/s, 2:30 left"
-    for _ in range(50):  # a test of 50 seconds
-        now[0] += 1
+    for _ in range(51):  # a test of 50 seconds, which begins at once
         progress.advance(0)
+        now[0] += 1
+    now[0] -= 1
     assert progress.line(now[0]) == "0/1 runs done, 2 steps/s, 5:00 left"  # with as many tests as so far
-    now[0] += 0.5
     progress.advance()
     assert progress.line(now[0]).startswith("0/1 runs done, 2 steps/s, 4:5")
+    progress.pass_over(0, 200)
+    assert progress.line(now[0]).startswith("0/1 runs done, 2 steps/s, 1:3")  # half a second of tests a step of its own
     images = Progress(total_steps=20, total_runs=0, stream=io.StringIO(), clock=lambda: 0.0)
     images.advance(20)
     assert images.line(5.0) == "4 steps/s, 0:00 left"
+
+
+def test_progress_without_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a service, or after 2>&-."""
+    monkeypatch.setattr("sys.stderr", None)
+    with Progress(total_steps=20, total_runs=0) as progress:
+        progress.advance(30)
+    assert progress.line(time.monotonic() + 100).endswith("0:00 left")
 
 
 def test_progress_of_runs_that_others_have_done_says_nothing_about_the_rate() -> None:

@@ -114,6 +114,29 @@ def test_a_loss_that_keeps_its_gradient(form):
     torch.testing.assert_close(g, want)
 
 
+class Product(torch.autograd.Function):
+    """Written for autocast: forward and backward in the precision of the loop."""
+
+    @staticmethod
+    def forward(ctx, z, w):
+        ctx.save_for_backward(z, w)
+        return z @ w
+
+    @staticmethod
+    def backward(ctx, upstream):
+        z, w = ctx.saved_tensors
+        return upstream @ w.t(), z.t() @ upstream
+
+
+def test_a_function_that_needs_autocast():
+    with torch.autocast("cpu", torch.bfloat16):
+        z = torch.randn(N, C, requires_grad=True)
+        losses = Product.apply(z, torch.randn(C, 5)).square().sum(1)
+        g = F.logit_gradients(losses, z)
+        losses.sum().backward()
+    torch.testing.assert_close(g, z.grad)
+
+
 def test_misuse_is_named():
     z = torch.randn(N, C, requires_grad=True)
     losses = ce(z, hard, reduction="none")

@@ -481,6 +481,21 @@ def test_two_passes_at_the_same_time():
         next(first)
 
 
+def test_an_old_pass_takes_nothing_from_a_newer_one():
+    """With persistent workers both have one iterator."""
+    loader = emais.EMAIS(60, 8).loader(Squares(), num_workers=2, persistent_workers=True)
+    first, second = iter(loader), iter(loader)
+    next(first)
+    steps = [next(second)[1].step]
+    with pytest.raises(EmaisError, match="a newer pass"):
+        next(first)
+    first.close()
+    length = len(loader)
+    steps += [next(second)[1].step for _ in range(4)]
+    assert steps == list(range(steps[0], steps[0] + 5))
+    assert length == 8
+
+
 def test_a_pass_that_nobody_observes():
     imp = emais.EMAIS(60, 8)
     loader = imp.loader(Squares())

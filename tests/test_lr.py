@@ -237,6 +237,24 @@ def test_grad_scaler_and_autocast(task):
     assert imp.diagnostics.nonfinite == 0
 
 
+def test_detached_inside_a_closure(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = imp.attach(optimizer)
+    for last in (False, False, True):
+
+        def closure(last=last):
+            loss = forward(imp, dataset, model)
+            loss.backward()
+            if last:
+                handle.remove()
+            return loss
+
+        optimizer.step(closure)
+        assert optimizer.param_groups[0]["lr"] == 0.1
+
+
 class Calling(torch.optim.SGD):
     """An optimizer whose step calls another's."""
 

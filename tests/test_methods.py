@@ -1,6 +1,7 @@
 """Every method in the same loop: what it draws, what it trains on, what it reports, and what it refuses."""
 
 import collections
+import collections.abc
 import itertools
 import math
 import types
@@ -644,6 +645,38 @@ class Attributes(dict):
         self.__dict__ = self
 
 
+class Named(dict):
+    """Its first argument is another than a dictionary's."""
+
+    def __init__(self, entries=(), name=""):
+        if isinstance(entries, str):
+            raise ValueError("no")
+        super().__init__(entries)
+        self.name = name
+
+
+class Box(collections.abc.MutableMapping):
+    """Keeps its entries in a dictionary of its own, which a plain copy would share."""
+
+    def __init__(self, entries):
+        self.entries = dict(entries)
+
+    def __getitem__(self, key):
+        return self.entries[key]
+
+    def __setitem__(self, key, value):
+        self.entries[key] = value
+
+    def __delitem__(self, key):
+        del self.entries[key]
+
+    def __iter__(self):
+        return iter(self.entries)
+
+    def __len__(self):
+        return len(self.entries)
+
+
 @pytest.mark.parametrize(
     "kind",
     [
@@ -652,8 +685,10 @@ class Attributes(dict):
         lambda columns: collections.defaultdict(list, columns),
         types.MappingProxyType,
         Attributes,
+        Named,
+        Box,
     ],
-    ids=["ordered", "user", "default", "proxy", "attributes"],
+    ids=["ordered", "user", "default", "proxy", "attributes", "named", "box"],
 )
 def test_presampling_picks_from_any_mapping(task, kind):
     dataset, model = task

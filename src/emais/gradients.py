@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -68,20 +69,28 @@ def raw_logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
     ones = torch.ones_like(losses)
     g = _walk(losses, logits, ones)
     if g is None:
-        # a handful of nodes: waking autograd's own thread, as it does for a GPU, would cost more than they do
-        alone = nullcontext() if losses.is_cpu else torch.autograd.set_multithreading_enabled(False)
-        with full_precision(), alone:
-            (g,) = torch.autograd.grad(losses, logits, ones, retain_graph=True, allow_unused=True)
-        if g is not None and (g.numel() <= _SMALL or _has_custom_node(losses, logits)):
-            g = (
-                g.clone()
-            )  # a function of the user's own may keep this very tensor, and write to it in the backward pass
+        g = _ask_autograd(losses, logits, ones)
     if g is None:
         raise EmaisError(
             "losses do not depend on logits: pass the very tensor that the loss was computed from (not a copy, "
             "view or cast of it), and compute the loss outside the compiled or checkpointed model"
         )
     return g
+
+
+def _ask_autograd(losses: Tensor, logits: Tensor, ones: Tensor) -> Tensor | None:
+    """The gradient in full precision, unless a function on the way was written for the precision of the loop."""
+    # a handful of nodes: waking autograd's own thread, as it does for a GPU, would cost more than they do
+    with nullcontext() if losses.is_cpu else torch.autograd.set_multithreading_enabled(False):
+        ask = partial(torch.autograd.grad, losses, logits, ones, retain_graph=True, allow_unused=True)
+        try:
+            with full_precision():
+                (g,) = ask()
+        except RuntimeError:
+            (g,) = ask()
+    # a function of the user's own may keep this very tensor, and write to it in the backward pass
+    keeps = g is not None and (g.numel() <= _SMALL or _has_custom_node(losses, logits))
+    return g.clone() if keeps else g
 
 
 @torch.no_grad()

@@ -139,7 +139,7 @@ class Loader:
         self._seeded = given is None  # by us, from (seed, step)
         own = given is not None or options.get("worker_init_fn") is not None  # the user sees to random numbers
         collate = options.pop("collate_fn", None) or default_collate
-        self._length: int | None = None  # of the pass that is under way
+        self._under_way: tuple[int, int] | None = None  # number and length of a pass
         self.dataloader: DataLoader[Any] = DataLoader(
             _Minibatches(dataset, collate, None if own else engine.seed),
             batch_sampler=_DrawStream(engine, engine.steps_in_pass),  # type: ignore[arg-type]
@@ -150,8 +150,9 @@ class Loader:
     def __iter__(self) -> Iterator[tuple[Any, Draw]]:
         check_dataset(self._dataset, self._engine.num_samples)  # it may have grown since
         number = self._engine.passes.begin()
-        self._length = self._engine.steps_in_pass()
-        if not self._length and self._engine.num_steps is not None:
+        length = self._engine.steps_in_pass()
+        self._under_way = number, length
+        if not length and self._engine.num_steps is not None:
             warnings.warn(OVER.format(self._engine.num_steps), stacklevel=2)
         if self._seeded:  # workers are seeded from it: by the step, so that a resumed pass is the same
             seed = mix(self._engine.seed, self._engine.step) >> 1
@@ -159,18 +160,20 @@ class Loader:
             self.dataloader.generator = torch.Generator(torch.empty(0).device).manual_seed(seed)
         seen = self._engine.diagnostics.step
         try:
-            for batch, step in self._fetched():
+            for batch, step in self._fetched(number):
                 yield self._engine.select(batch, self._engine.passes.deliver(step, number), self._score)
             if self._engine.diagnostics.step == seen < self._engine.step:
                 warnings.warn(UNSEEN, stacklevel=2)
         finally:
             self._engine.passes.end(number)
-            self._length = None
+            if self._under_way == (number, length):
+                self._under_way = None
 
-    def _fetched(self) -> Iterator[tuple[Any, int]]:
+    def _fetched(self, number: int) -> Iterator[tuple[Any, int]]:
         """Minibatches with their steps. One that cannot be fetched is given up: else every pass would begin with it."""
         batches = iter(self.dataloader)
         while True:
+            self._engine.passes.check(number)  # with persistent workers it would take from the newer pass
             try:
                 found = next(batches, None)
             except EmaisError:  # the next draw is made here, too: nothing is wrong with the minibatch
@@ -184,7 +187,9 @@ class Loader:
             yield found
 
     def __len__(self) -> int:
-        return self._engine.steps_in_pass() if self._length is None else self._length
+        if self._under_way is not None and self._under_way[0] == self._engine.passes.latest:
+            return self._under_way[1]
+        return self._engine.steps_in_pass()
 
     @property
     def dataset(self) -> Any:

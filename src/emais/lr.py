@@ -152,6 +152,7 @@ class StepScaler:
             handle.remove()
         if self in self._siblings:
             self._siblings.remove(self)
+        self._handles = []
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         # the optimizer itself is args[0]
@@ -172,6 +173,8 @@ class StepScaler:
 
     def _scale(self) -> None:
         self._unwind()  # in case an earlier step raised half-way, or this one is called by another
+        if not self._handles:  # removed inside the closure: nobody would take the factor off
+            return
         factor = self._factor(self.used)
         if not isinstance(factor, Tensor) and factor == 0:
             self.optimizer.zero_grad(set_to_none=True)
@@ -205,7 +208,8 @@ class StepScaler:
     def _restore(self) -> None:
         for group, lr in zip(self.optimizer.param_groups, self._saved, strict=False):
             if isinstance(lr, Tensor):
-                group["lr"].copy_(lr)
+                if isinstance(group["lr"], Tensor):  # else it is another's by now
+                    group["lr"].copy_(lr)
             elif group["lr"] == lr * self._scaled:  # else it is another's by now, after a step that raised
                 group["lr"] = lr
         self._saved.clear()

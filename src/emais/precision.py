@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import torch
 
 _KINDS = ("cpu", "cuda", "xpu", "mps")
+_NOTHING = nullcontext()
 
 
-@contextmanager
-def full_precision() -> Iterator[None]:
+def full_precision() -> AbstractContextManager[object]:
     """Autocast off, where it is on: it would make products such as sum r g in half precision.
 
     >>> with torch.autocast("cpu", torch.bfloat16), full_precision():
@@ -20,9 +19,8 @@ def full_precision() -> Iterator[None]:
     """
     active = [kind for kind in _KINDS if torch.is_autocast_enabled(kind)]
     if not active:
-        yield
-        return
-    with ExitStack() as stack:
-        for kind in active:
-            stack.enter_context(torch.autocast(kind, enabled=False))
-        yield
+        return _NOTHING
+    stack = ExitStack()
+    for kind in active:
+        stack.enter_context(torch.autocast(kind, enabled=False))
+    return stack

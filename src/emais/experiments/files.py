@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,18 +16,21 @@ def replaced(target: Path, write: Callable[[Path], object]) -> None:
     try:
         write(part)
         if target.exists():
-            shutil.copymode(target, part)
+            with suppress(OSError):  # a file system without modes
+                shutil.copymode(target, part)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text; what was there before stays until the new text is complete."""
-    if path.exists() and (not path.is_file() or not os.access(path.resolve().parent, os.W_OK)):
-        path.write_text(text, encoding="utf-8")  # such as /dev/stdout, or a folder that takes no other files
+    """Write a text; what was there before stays until the new text is complete, where that can be had."""
+    if path.exists() and not (path.is_file() and os.access(path, os.W_OK)):
+        path.write_text(text, encoding="utf-8")  # such as /dev/stdout, or a file that refuses
         return
     try:
         replaced(path.resolve(), lambda part: part.write_text(text, encoding="utf-8"))  # of a link what it points to
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None  # not the name that nobody has given
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+            raise OSError(error.errno, error.strerror, str(path)) from None  # not the name that nobody has given
+        path.write_text(text, encoding="utf-8")  # a folder that takes no other files

@@ -60,9 +60,12 @@ def glance(records: Sequence[Record]) -> Table | None:
 
 def emais_among_papers(rows: Sequence[Sequence[Setting]]) -> str:
     """In how many rows EMAIS is among the best of the paper's methods, where there are others and seeds enough."""
-    enough = [{s.config.method: s for s in row if math.isfinite(s.mean) and len(s.values) >= ENOUGH} for row in rows]
-    own = [row for row in enough if "emais" in row and len(row.keys() - set(OURS)) > 1]
-    strong = sum(bold([row["emais"], *(s for m, s in row.items() if m != "emais")])[0] for row in own)
+    own = []
+    for row in rows:
+        enough = {s.config.method for s in row if math.isfinite(s.mean) and len(s.values) >= ENOUGH}
+        if "emais" in enough and len(enough - set(OURS)) > 1:
+            own.append(row)
+    strong = sum(b for row in own for s, b in zip(row, bold(row), strict=True) if s.config.method == "emais")
     which = "with another of the paper's methods and three seeds or more"
     return f" EMAIS is bold in {strong} of the {len(own)} rows {which}." if own else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 import time
@@ -53,7 +54,7 @@ class Progress:
     ) -> None:
         self.total_steps, self.total_runs, self.unit = total_steps, total_runs, unit
         self.steps, self.runs, self.label = 0, 0, ""
-        self._stream = sys.stderr if stream is None else stream
+        self._stream = stream or sys.stderr or io.StringIO()  # where there is no stderr nobody sees it
         self._clock = clock
         self._live = self._stream.isatty()
         self._full, self._empty, self._more = blocks(self._stream)
@@ -61,7 +62,8 @@ class Progress:
 
     def _begin(self) -> None:
         self._start = self._shown = self._last = self._clock()
-        self._idle = 0.0  # seconds without steps, such as those of tests
+        self._idle, self._resting = 0.0, False  # seconds without steps, such as those of tests; whether one is going on
+        self._own = 0  # steps that were made here
         self._marks = deque([(self._start, self.steps)])  # (time, steps) about once a second, the recent ones
 
     def __enter__(self) -> Progress:
@@ -80,16 +82,16 @@ class Progress:
     def advance(self, steps: int = 1) -> None:
         """Count steps; draws only when enough time has passed, so it may be called at every step.
 
-        0 is a sign of life from work that has no steps, such as a test: the time since the last call is not part of
-        the rate, and the time left has as much of it for each step as there was so far.
+        0 is a sign of life from work that has no steps, such as a test: the time from it to the next call is not part
+        of the rate, and the time left has as much of it for each step as there was so far.
         """
-        self.steps += steps
+        self.steps, self._own = self.steps + steps, self._own + steps
         now = self._clock()
-        if not steps:
+        if self._resting:
             pause = now - self._last
             self._idle += pause
             self._marks = deque((when + pause, before) for when, before in self._marks)
-        self._last = now
+        self._last, self._resting = now, not steps
         if now - self._marks[-1][0] >= 1:
             self._marks.append((now, self.steps))
             while now - self._marks[0][0] > RECENT and len(self._marks) > 2:
@@ -114,8 +116,8 @@ class Progress:
         parts = [f"{self.runs}/{self.total_runs} runs done" if self.total_runs else "", self.label]
         since, before = self._marks[0]
         if now - self._start >= SETTLE and self.steps >= FIRST and self.steps > before:
-            rate = (self.steps - before) / (now - since)
-            left = (self.total_steps - self.steps) * (1 / rate + self._idle / self.steps)
+            rate = (self.steps - before) / max(now - since, 1e-9)
+            left = max(0, self.total_steps - self.steps) * (1 / rate + self._idle / max(1, self._own))
             testing = self.runs < self.total_runs and self.steps >= self.total_steps
             parts += ["last tests"] if testing else [f"{rate:.0f} {self.unit}/s", f"{clock_time(left)} left"]
         over = 0 if room is None else len(", ".join(part for part in parts if part)) - room

@@ -117,7 +117,7 @@ class Results:
         if (
             content.strip()
             and not any(map(has_key, self.lines()))
-            and (len(lines) > 1 or not lines[0].startswith(b'{"'))
+            and (len(lines) > 1 or self.lines() or not lines[0].startswith(b'{"'))
         ):
             raise EmaisError(f"{self.path} is no file of runs: give another one with --results")
         there = self.path.exists() or self.path.is_symlink()
@@ -174,7 +174,7 @@ def whole_lines(content: bytes) -> Iterator[Any]:
     for line in content.split(b"\n"):
         try:
             yield json.loads(line.decode("utf-8"))
-        except ValueError:  # no text, or no JSON
+        except (ValueError, RecursionError):  # no text, or no JSON
             continue
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import UserDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -175,10 +176,7 @@ def _take(batch: Any, place: Tensor, size: int) -> Any:
         return batch.index_select(0, place.to(batch.device))
     if isinstance(batch, Mapping):
         taken = {k: _take(v, place, size) for k, v in batch.items()}
-        try:
-            return type(batch)(taken)  # type: ignore[call-arg]
-        except TypeError:  # such as a defaultdict, whose first argument is another
-            return copy.copy(batch) | taken if isinstance(batch, dict) else taken
+        return _like(batch, taken)
     if isinstance(batch, (list, tuple)) and len(batch) == size and not _columns(batch, size):
         return type(batch)(batch[i] for i in place.tolist())
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
@@ -190,6 +188,19 @@ def _take(batch: Any, place: Tensor, size: int) -> Any:
         f"cannot pick samples out of a {what}: the batch of {size} candidates must be collated to tensors with one "
         "row a sample, to lists with one entry a sample, or to tuples, lists and dicts of these"
     )
+
+
+def _like(batch: Mapping[Any, Any], taken: dict[Any, Any]) -> Any:
+    """A mapping of the same kind with these entries: a copy with its own attributes, or a new one."""
+    if isinstance(batch, dict | UserDict) and getattr(batch, "__dict__", None) is not batch:
+        same = copy.copy(batch)
+        same.update(taken)
+        return same
+    try:
+        made = type(batch)(taken)  # type: ignore[call-arg]
+    except Exception:  # a kind that is made of something else
+        return taken
+    return made if made.keys() == taken.keys() else taken
 
 
 def _columns(batch: Any, size: int) -> bool:
