@@ -212,10 +212,15 @@ def test_what_is_no_torn_record_is_not_taken_away(tmp_path):
     assert [r["seed"] for r in results.read()] == [0, 1]
 
 
-def test_a_file_in_a_folder_that_takes_no_others(tmp_path, monkeypatch):
-    def refused(*args, **kwargs):
-        raise PermissionError(13, "Permission denied")
+def raising(error):
+    def instead(*args, **kwargs):
+        raise error
 
+    return instead
+
+
+def test_a_file_in_a_folder_that_takes_no_others(tmp_path, monkeypatch):
+    refused = raising(PermissionError(13, "Permission denied"))
     results = Results(tmp_path / "runs.jsonl")
     monkeypatch.setattr("emais.experiments.results.tempfile.TemporaryFile", refused)
     with pytest.raises(EmaisError, match=r"cannot be written \(Permission denied\)"):
@@ -243,9 +248,7 @@ def test_what_is_no_file_of_runs_is_left_alone(kind, tmp_path):
 
 
 def test_a_full_disk_is_told_with_its_file(tmp_path, monkeypatch):
-    def full(*args, **kwargs):
-        raise OSError(28, "No space left on device")
-
+    full = raising(OSError(28, "No space left on device"))
     results = Results(tmp_path / "runs.jsonl")
     monkeypatch.setattr("emais.experiments.results.tempfile.TemporaryFile", full)
     with pytest.raises(EmaisError, match=r"runs.jsonl cannot be written \(No space left on device\)"):

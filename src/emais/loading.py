@@ -112,9 +112,7 @@ class _DrawStream:
         self._engine, self._length = engine, length
 
     def __iter__(self) -> Iterator[Tagged]:
-        number = self._engine.passes.latest
         for _ in range(self._length()):
-            self._engine.passes.check(number)
             draw = self._engine.passes.issue(self._engine.draw())
             yield int(draw.step), draw._ticket.index.tolist()
 
@@ -161,7 +159,7 @@ class Loader:
         seen = self._engine.diagnostics.step
         try:
             for batch, step in self._fetched(number):
-                yield self._engine.select(batch, self._engine.passes.deliver(step, number), self._score)
+                yield self._engine.select(batch, self._engine.passes.deliver(step), self._score)
             if self._engine.diagnostics.step == seen < self._engine.step:
                 warnings.warn(UNSEEN, stacklevel=2)
         finally:
@@ -173,7 +171,7 @@ class Loader:
         """Minibatches with their steps. One that cannot be fetched is given up: else every pass would begin with it."""
         batches = iter(self.dataloader)
         while True:
-            self._engine.passes.check(number)  # with persistent workers it would take from the newer pass
+            self._engine.passes.check(number)  # before it draws, or takes a minibatch from a newer pass
             try:
                 found = next(batches, None)
             except EmaisError:  # the next draw is made here, too: nothing is wrong with the minibatch

@@ -112,14 +112,7 @@ class Results:
 
     def must_be_writable(self, runs: int = 1) -> None:
         """Say before hours of training that so many runs could not be written down; leaves no file behind."""
-        content = self._content()
-        lines = content.strip().split(b"\n")
-        if (
-            content.strip()
-            and not any(map(has_key, self.lines()))
-            and (len(lines) > 1 or self.lines() or not lines[0].startswith(b'{"'))
-        ):
-            raise EmaisError(f"{self.path} is no file of runs: give another one with --results")
+        self._must_hold_runs()
         there = self.path.exists() or self.path.is_symlink()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,6 +126,14 @@ class Results:
                 raise self._unwritable(error) from None
         except OSError as error:
             raise self._unwritable(error) from None
+
+    def _must_hold_runs(self) -> None:
+        """Refuse a file of another kind; one that is empty, or holds a single torn record, will do."""
+        content = self._content().strip()
+        whole = list(whole_lines(content))
+        torn = not whole and content.startswith(b'{"') and b"\n" not in content
+        if content and not torn and not any(map(has_key, whole)):
+            raise EmaisError(f"{self.path} is no file of runs: give another one with --results")
 
     def _unwritable(self, error: OSError) -> EmaisError:
         reason = error.strerror or error
