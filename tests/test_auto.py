@@ -309,7 +309,7 @@ def test_extreme_settings_leave_the_weights_as_they_are(settings):
         ({"factors": ()}, "at least one time constant"),
         ({"factors": (0.0,)}, "factors must be .* got 0.0"),
         ({"powers": (-0.1,)}, "powers must be .* got -0.1"),
-        ({"powers": (1.5,)}, r"from above 0 to 1, got \(1.5,\)"),
+        ({"powers": (1.5,)}, r"from 0 to 1, got \(1.5,\)"),
         ({"powers": "x"}, "powers must be .* got 'x'"),
         ({"powers": ()}, "at least one number"),
         ({"bound": 1}, "bound.* must be a number above 1, got 1"),

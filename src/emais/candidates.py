@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .columns import first_places
-from .errors import EmaisError, number_above, positive_float, positive_int
+from .errors import EmaisError, number_above, number_from_0, positive_float, positive_int
 from .functional import BOUND_SLACK
 from .sampling import WEIGHT_MIN, num_levels
 from .scores import NORM_MAX
@@ -23,8 +23,8 @@ class CandidateScores:
     """Moving statistics with tau = c t for each factor c, and a running comparison of the distributions they give.
 
     Each factor has w_c, the moving mean of `EMAScores`; a candidate is a factor with a power a, and has the weights
-    (w_c + l mean(w_c))^a, where l makes r at most `bound`; a is halved until no sample has a probability above `most`,
-    as flattening would do, so that what is compared is what would be drawn from. A minibatch drawn with r, whoever drew
+    (w_c + l mean(w_c))^a, where l makes r at most `bound`; a = 0 is uniform sampling. a is halved until no sample has a
+    probability above `most`, as flattening would do, so that what is compared is what would be drawn from. A minibatch drawn with r, whoever drew
     it, tells what the second moment of r' g would be under a candidate: mean(r r' |g|^2), with r' = 1/(M p') from
     statistics that have not seen the minibatch. Averaged over about `window` minibatches, less the average of
     |mean r g|^2, these are the candidates' `traces`.
@@ -58,9 +58,9 @@ class CandidateScores:
         if not self.factors:
             raise EmaisError("factors must name at least one time constant")
         check_different("factors", self.factors)
-        self.powers = tuple(positive_float("powers", a) for a in powers)
+        self.powers = tuple(number_from_0("powers", a) for a in powers)
         if not self.powers or max(self.powers) > 1:
-            raise EmaisError(f"powers must name at least one number from above 0 to 1, got {powers!r}")
+            raise EmaisError(f"powers must name at least one number from 0 to 1, got {powers!r}")
         check_different("powers", self.powers)
         self.bound, self.most = number_above("bound", bound, 1), most
         self.candidates = [(c, a) for a in self.powers for c in self.factors]
@@ -76,8 +76,9 @@ class CandidateScores:
         count = len(self.candidates) + 1  # the last is of |mean r g|^2
         self.moments = torch.zeros(count, dtype=torch.float64, device=device)
         self._powers = torch.tensor(self.powers, dtype=torch.float32, device=device).unsqueeze(1)
-        self._shrinks = 1 / torch.expm1(math.log(self.bound) / self._powers.double())  # l, (A, 1)
-        widest = (self._powers.double() * torch.log1p(num_samples / self._shrinks)).max()  # of log(w/w) of two samples
+        self._shrinks = 1 / torch.expm1(math.log(self.bound) / self._powers.double())  # l, (A, 1); 0 where a = 0
+        spread = self._powers.double() * torch.log1p(num_samples / self._shrinks)  # of log(w/w) of two samples
+        widest = torch.where(self._powers > 0, spread, 0.0).max()
         self._halvings = num_levels(num_samples, 1, most, float(widest)) - 1
         self._inverse: Any = 1 / torch.tensor(self.factors, dtype=torch.float32, device=device).unsqueeze(1)
         if not resident:
@@ -221,8 +222,11 @@ class CandidateScores:
 
 
 def _raise_host(w: np.ndarray, power: float) -> None:
-    if power == 0.5:
-        np.sqrt(w, out=w)
+    if power in (0.5, 0.25):
+        for _ in range(round(-math.log2(power))):
+            np.sqrt(w, out=w)
+    elif power == 0:
+        w.fill(1)
     elif power != 1:  # in float64: the last bit of numpy's power in float32 depends on the place in the array
         w[...] = np.power(w, power, dtype=np.float64)
 

@@ -14,8 +14,9 @@ from ..lr import RULES
 from ..methods import METHODS
 from .datasets import NAMES
 
-MODELS = ("lenet5", "resnet18", "resnet50", "perceptron")
+MODELS = ("lenet5", "lenet5-relu", "resnet18", "resnet18-gn", "resnet50", "perceptron")
 OPTIMIZERS = ("sgd", "adam")
+SCHEDULES = ("steps", "effective")
 MOST_RUNS = 100_000
 FRACTIONS = ("lr", "weight_decay", "momentum")
 NUMBERS = (*FRACTIONS, "num_steps", "seed", "batch_size", "refresh_every")
@@ -27,7 +28,8 @@ class Config:
 
     momentum: of SGD; rule None: the method's own; refresh_every: steps between two updates of the statistics of all
     samples, 0 for never; follow "emais": sgd-uni with the minibatch sizes that EMAIS's run of the same seed was worth;
-    options: further settings of the method, e.g. tau.
+    schedule: the learning rate's cosine over "steps", or over "effective" ones, of which a step counts as many as its
+    learning-rate factor; options: further settings of the method, e.g. tau.
 
     >>> Config("fmnist", "lenet5", "emais", num_steps=6250).weight_decay
     0.001
@@ -46,6 +48,7 @@ class Config:
     rule: str | None = None
     refresh_every: int = 0
     follow: str = ""
+    schedule: str = "steps"
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -83,7 +86,13 @@ class Config:
         return self.data, self.model, self.optimizer, self.num_steps, self.batch_size, self.follow
 
 
-_KNOWN: dict[str, Iterable[str]] = {"data": NAMES, "model": MODELS, "method": METHODS, "optimizer": OPTIMIZERS}
+_KNOWN: dict[str, Iterable[str]] = {
+    "data": NAMES,
+    "model": MODELS,
+    "method": METHODS,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+}
 
 
 def told_apart(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -172,7 +181,7 @@ def convert(name: str, value: str) -> Any:
     """
     if ":" in value and name not in NUMBERS:
         return tuple(convert(name, part) for part in value.split(":"))
-    if name in ("data", "model", "method", "optimizer", "rule", "follow"):
+    if name in ("data", "model", "method", "optimizer", "rule", "follow", "schedule"):
         return value
     if value.lower() in ("true", "false"):
         return value.lower() == "true"

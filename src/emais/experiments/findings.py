@@ -14,9 +14,10 @@ from .results import Record
 from .rows import decimal, empty, value_cell, with_sd
 from .selection import HEADS, Setting, better, by_row, hardware, method_name, of_item, present
 from .steptimes import MODELS, best_case
-from .verdicts import BOLD, ENOUGH, best_of_paper, bold, clearly
+from .verdicts import BOLD, ENOUGH, best_of_paper, bold, differ
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
+TESTED = "(Welch's test at 0.05, with Holm's correction over these rows.)"
 PAIRS = (("emais", "sgd-scan"), ("emais-auto", "emais"), ("emais-auto", "sgd-scan"))
 
 
@@ -90,14 +91,15 @@ def comparison(both: Sequence[tuple[Setting, Setting]]) -> str:
     """In how many rows one method is ahead of another, and in which it is clearly behind."""
     names = [method_name(s.config).replace("Adam-", "SGD-") for s in both[0]]
     few = sum(min(len(a.records), len(b.records)) < ENOUGH for a, b in both)
-    known = f" ({few} with fewer than three seeds, not counted in what follows)" if few else ""
-    ahead = [(a, b) for a, b in both if better(a, a.mean, b.mean)]
-    clear = sum(clearly(a, b) for a, b in ahead)
-    lost = [against(a, b) for a, b in both if better(a, b.mean, a.mean) and clearly(a, b)]
+    known = f" ({few} with fewer than three seeds, not tested)" if few else ""
+    ahead = [better(a, a.mean, b.mean) for a, b in both]
+    clear = differ(both)
+    won = sum(c and first for c, first in zip(clear, ahead, strict=True))
+    lost = [against(a, b) for (a, b), c, first in zip(both, clear, ahead, strict=True) if c and not first]
     where = f"{len(lost)} ({'; '.join(lost)})" if lost else "none"
     return (
-        f"{names[0]} has a better mean than {names[1]} in {len(ahead)} of {len(both)} rows{known}, by more than two "
-        f"standard errors in {clear or 'none'}; it is behind by more than that in {where}."
+        f"{names[0]} has a better mean than {names[1]} in {sum(ahead)} of {len(both)} rows{known}, by more than chance "
+        f"in {won or 'none'}; it is behind by more than chance in {where}. {TESTED}"
     )
 
 

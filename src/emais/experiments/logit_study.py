@@ -23,7 +23,7 @@ from .datasets import Data, load
 from .demo import rounded
 from .models import LeNet5
 from .progress import Progress
-from .results import Record, Results
+from .results import LAYOUT, Record, Results, upgraded
 from .runner import check_device, surroundings
 from .sidebyside import SideBySide
 
@@ -83,14 +83,15 @@ def numbers(r: Tensor, grads: Tensor) -> dict[str, float]:
     return named | {"n_ems": float(F.effective_batch_size(traces, N)), "score": float(F.efficiency_score(traces))}
 
 
-def read_study(path: Path) -> list[Record]:
-    """What `write_study` wrote, without what is not whole; none if there is no such file."""
-    whole = {"step", "norms", "minibatches"}
-    return [line for line in Results(path).lines() if isinstance(line, dict) and line.keys() >= whole]
+def read_study(path: Path, model: str = "lenet5") -> list[Record]:
+    """What `write_study` wrote of a network, without what is not whole; none if there is no such file."""
+    whole = {"model", "method", "step", "norms", "minibatches"}
+    lines = [line for line in Results(path).lines() if isinstance(line, dict) and line.keys() >= whole]
+    return [line for line in map(upgraded, lines) if line["model"] == model]
 
 
 def write_study(out: Path, steps: tuple[int, ...], seed: int, device: str, folder: Path | None) -> None:
-    """Train, study all snapshots, write one JSON line for each."""
+    """Train, study all snapshots, write one JSON line for each after what the file holds already."""
     check_device(device)
     Results(out).must_be_writable()
     data = load("fmnist", folder)
@@ -99,8 +100,9 @@ def write_study(out: Path, steps: tuple[int, ...], seed: int, device: str, folde
     for step, model in snapshots(data, tuple(sorted(steps)), seed, device):
         found = study(model.cpu(), x, y, torch.Generator().manual_seed(seed))
         about = {"data": "fmnist", "model": "lenet5", "method": "emais", "seed": seed, "step": step}
-        lines.append(json.dumps(rounded(about | found | surroundings(device))))
-    out.write_text("\n".join(lines) + "\n")
+        lines.append(json.dumps(rounded(about | found | {"layout": LAYOUT} | surroundings(device))))
+    with out.open("a", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
 
 
 def main() -> None:

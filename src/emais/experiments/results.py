@@ -25,6 +25,32 @@ SPACE = 1 << 14  # bytes that must be free for each of up to 128 runs; a record 
 RUN = {"model", "method", "optimizer", "num_steps", "seed"}  # what the record of a run has in any case
 
 
+LAYOUT = 2  # of the records that this version writes; `upgraded` reads older ones, which do not say theirs
+
+
+def upgraded(record: Record) -> Record:
+    """A record of the first layout in the words of this one: what these words meant then has other names today.
+
+    `lenet5` was the network with ReLU, RAIS's schedule counted effective steps unless another rule was given,
+    Self-paced set 1/K from its first minibatch, and EMAIS-auto had the powers 1 and 0.5. That a record has no `layout`
+    goes on telling that it is old.
+
+    >>> old = {"model": "lenet5", "method": "rais", "rule": None, "options": {}}
+    >>> upgraded(old)
+    {'model': 'lenet5-relu', 'method': 'rais', 'rule': None, 'options': {}, 'schedule': 'effective'}
+    >>> upgraded(upgraded(old)) == upgraded(old), upgraded({**old, "layout": 2})["model"]
+    (True, 'lenet5')
+    """
+    if "layout" in record:
+        return record
+    found = {**record, "model": {"lenet5": "lenet5-relu"}.get(record["model"], record["model"])}
+    if record["method"] == "rais" and record.get("rule") in (None, "rais"):
+        found.setdefault("schedule", "effective")
+    then = {"self-paced": {"warmup_epochs": 0}, "emais-auto": {"powers": [1, 0.5]}}.get(record["method"], {})
+    found["options"] = {**then, **record.get("options", {})}
+    return found
+
+
 def key_of(record: Record) -> tuple[Any, ...]:
     """`Config.key` of the run that a record is of, which may be one that this version knows nothing about.
 
@@ -88,7 +114,7 @@ class Results:
 
     def read(self) -> list[Record]:
         """The records of all runs; any other line, such as one torn by a crash, is as if it were not there."""
-        return [line for line in self.lines() if is_run(line)]
+        return [upgraded(line) for line in self.lines() if is_run(line)]
 
     def lines(self) -> list[Any]:
         """All that the file holds, runs or not."""
@@ -159,7 +185,7 @@ def add(file: IO[bytes], record: Record) -> bool:
         file.truncate(len(content) - len(last))
         last = b""
     key = key_of(record)
-    if any(has_key(line) and key_of(line) == key and measures(line) for line in whole_lines(content)):
+    if any(has_key(line) and key_of(upgraded(line)) == key and measures(line) for line in whole_lines(content)):
         return False
     file.write((b"\n" if last else b"") + json.dumps(record).encode() + b"\n")
     file.flush()

@@ -8,6 +8,7 @@ import importlib.util
 import math
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -27,19 +28,21 @@ from .curves import LOGGED
 from .datasets import Data, load
 from .demo import perceptron, processor, rounded
 from .following import Following, check_leader
-from .models import LeNet5
+from .models import LeNet5, LeNet5ReLU
 from .progress import Progress
-from .results import Record, Results, key_of
+from .results import LAYOUT, Record, Results, key_of
 from .sidebyside import SideBySide
 from .training import initialised
 
-SMALL: dict[str, Callable[[], nn.Module]] = {"lenet5": LeNet5, "perceptron": perceptron}
-AT_ONCE = {"lenet5": 96, "perceptron": 96, "resnet18": 4, "resnet50": 3}  # runs that share a GPU, if they fit
+SMALL: dict[str, Callable[[], nn.Module]] = {"lenet5": LeNet5, "lenet5-relu": LeNet5ReLU, "perceptron": perceptron}
+# runs that share a GPU, if they fit
+AT_ONCE = {"lenet5": 96, "lenet5-relu": 96, "perceptron": 96, "resnet18": 4, "resnet18-gn": 4, "resnet50": 3}
 EVALUATIONS = 25
 MEMORY = {  # bytes a run with minibatches of 128; on a GPU graphs and compiled code reserve more than a step needs
     "cuda": {"lenet5": 200 << 20, "perceptron": 10 << 20, "resnet18": 6 << 30, "resnet50": 24 << 30},
     "cpu": {"lenet5": 8 << 20, "perceptron": 1 << 20, "resnet18": 768 << 20, "resnet50": 1280 << 20},
 }
+BATCH_NORM = ("resnet18", "resnet50")
 ONE_LABEL = ("confidence", "confvar")  # need the probability of a sample's one true class
 
 
@@ -113,7 +116,7 @@ def check_run(config: Config, data: Data) -> None:
         )
     if config.follow and config.model not in SMALL:
         raise EmaisError(f"only {' and '.join(SMALL)} can follow another run, got {config.model}")
-    if config.model not in SMALL and config.batch_size < 2:
+    if config.model in BATCH_NORM and config.batch_size < 2:
         raise EmaisError(f"{config.model} has BatchNorm, which needs minibatches of two or more: got batch_size=1")
     if config.model in SMALL:
         try:
@@ -154,7 +157,7 @@ def at_once(config: Config, device: torch.device | str) -> int:
 
 def memory(config: Config, device: torch.device | str) -> tuple[float, float]:
     """Bytes that a run needs, about, and those that there are."""
-    need = MEMORY["cuda" if on_gpu(device) else "cpu"][config.model] * config.batch_size / 128
+    need = MEMORY["cuda" if on_gpu(device) else "cpu"][config.model.partition("-")[0]] * config.batch_size / 128
     need += 4 * len(LOGGED) * config.num_steps
     return need, torch.cuda.mem_get_info(device)[0] if on_gpu(device) else machine_memory()
 
@@ -226,15 +229,38 @@ def run_group(
     trainer = make_trainer(group, data, device, results)
     trainer.train(EVALUATIONS, on_steps)
     for config, result in trainer.finish():
-        yield rounded(asdict(config) | result | {"data_title": data.title, **surroundings(device)})
+        yield rounded(asdict(config) | result | {"data_title": data.title, "layout": LAYOUT, **surroundings(device)})
+
+
+TRAINERS = ("sidebyside", "following", "abreast")  # what a run's numbers come from, with all that these import
 
 
 @cache
 def source_hash() -> str:
-    """A short hash of the package's source: records with the same one were made by the same code."""
+    """A short hash of the source that a run's numbers come from: records with the same one were made by the same code.
+
+    That is the library itself and `TRAINERS`, with what they import; tables and pages are not in it.
+    """
     root = Path(emais.__file__).parent
-    files = sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).as_posix())
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
+    library = (path for path in root.rglob("*.py") if "experiments" not in path.relative_to(root).parts)
+    files = {*library, *imported([root / "experiments" / f"{name}.py" for name in TRAINERS])}
+    in_order = sorted(files, key=lambda path: path.relative_to(root).as_posix())
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in in_order)).hexdigest()[:12]
+
+
+def imported(files: Sequence[Path]) -> set[Path]:
+    """These files and all modules of their folder, and of folders in it, that they import, one from the other."""
+    found: set[Path] = set()
+    waiting = list(files)
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for name in re.findall(r"^from \.(\w+) import", path.read_text("utf-8"), re.M):
+            module, package = path.parent / f"{name}.py", path.parent / name
+            waiting += [module] if module.exists() else sorted(package.glob("*.py"))
+    return found
 
 
 def surroundings(device: torch.device | str) -> dict[str, str]:

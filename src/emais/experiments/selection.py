@@ -98,7 +98,7 @@ def settings_of(configs: Sequence[Config], records: Sequence[Record]) -> list[Se
 
 def of_item(item: Item, records: Sequence[Record]) -> list[Setting]:
     """The settings of a table or figure, with the records that have what it needs."""
-    return settings_of(item.configs(1), [r for r in records if not item.needs or item.needs in r])
+    return settings_of(item.configs(1), [r for r in records if item.holds(r)])
 
 
 def present(settings: Sequence[Setting]) -> list[Setting]:
@@ -107,10 +107,11 @@ def present(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def by_row(settings: Sequence[Setting]) -> list[list[Setting]]:
-    """Settings of one data set, optimizer, weight decay and length together: a row of the paper's tables."""
+    """Settings of one data set, network, optimizer, weight decay and length together: a row of the paper's tables."""
     rows: dict[tuple[Any, ...], list[Setting]] = {}
     for s in settings:
-        rows.setdefault((s.config.data, s.config.optimizer, s.config.weight_decay, s.config.num_steps), []).append(s)
+        c = s.config
+        rows.setdefault((c.data, c.model, c.optimizer, c.weight_decay, c.num_steps), []).append(s)
     return list(rows.values())
 
 

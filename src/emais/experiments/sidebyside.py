@@ -23,6 +23,7 @@ from ..functional import cross_entropy_gradients
 from .config import Config
 from .curves import Curves, spread
 from .datasets import Data
+from .lanes import Lanes
 from .stacked import Stacked
 from .updates import Update, make_update
 
@@ -50,9 +51,10 @@ class SideBySide:
             configs[0].optimizer, self.net.flat, self._column("weight_decay"), self._column("momentum")
         )
         self.rate = self._column("lr").squeeze(1)
-        self.effective = torch.tensor([rule_of(c) == "rais" for c in configs], device=self.device)
+        self.effective = torch.tensor([c.schedule == "effective" for c in configs], device=self.device)
         self.t_eff = torch.zeros(len(configs), dtype=torch.float64, device=self.device)
         self.curves = Curves(self.num_steps, len(configs), self.batch_size, self.device)
+        self.lanes = Lanes(self.device)
         self.seconds = 0.0
 
     def _engine(self, config: Config) -> Engine:
@@ -68,17 +70,16 @@ class SideBySide:
 
     def step(self) -> None:
         """Draw, forward, backward, statistics, update: no host sync."""
-        draws = [self._draw(k) for k in range(len(self.engines))]
+        runs = range(len(self.engines))
+        draws = self.lanes.each(self._draw, runs)
         z, y = self._outputs(self.net.flat, torch.stack([draw.index for draw in draws]))
         losses = cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
         grads = cross_entropy_gradients(z.flatten(0, 1), y.flatten()).view(z.shape)
-        parts = [
-            engine.loss(losses[k], z[k], draw, grads=grads[k])
-            for k, (engine, draw) in enumerate(zip(self.engines, draws, strict=True))
-        ]
-        total = torch.stack(parts)
+        parts = [x.unbind() for x in (losses, z, grads)]  # one split for all runs: backward puts them together at once
+        own = self.lanes.each(lambda k: self.engines[k].loss(parts[0][k], parts[1][k], draws[k], grads=parts[2][k]), runs)
+        total = torch.stack(own)
         (gradient,) = torch.autograd.grad(total.sum(), self.net.flat)
-        factors = torch.stack([handle.factor() for handle in self.handles]).float()
+        factors = torch.stack(self.lanes.each(lambda handle: handle.factor(), self.handles)).float()
         schedule = 0.5 * (1 + torch.cos(math.pi / self.num_steps * self.t_eff)).float()
         self.update(gradient, self.rate * schedule * factors)
         self.t_eff.add_(torch.where(self.effective, factors, 1.0)).clamp_(max=self.num_steps)

@@ -66,7 +66,7 @@ class Single:
         self.optimizer = make_optimizer(config, self.net, self.lr)
         self.imp.attach(self.optimizer, rule=rule_of(config))
         self.effective: emais.EffectiveSchedule | None = None
-        if rule_of(config) == "rais":  # a step counts by its factor
+        if config.schedule == "effective":  # a step counts by its factor
             self.effective = emais.EffectiveSchedule(self._cosine, self.imp, optimizer=self.optimizer)
         self.curves = Curves(self.num_steps, 1, self.batch_size, self.device)
         self._t = torch.zeros((), dtype=torch.int64, device=self.device)
@@ -251,20 +251,25 @@ class Single:
             self.net(self.pictures(index, u[0]), *([u[1:]] if len(u) > 1 else []))
 
     def finish(self) -> Iterator[tuple[Config, dict[str, Any]]]:
-        """(configuration, result), after `train`; recalibrated: the metric with BatchNorm's statistics taken anew."""
+        """(configuration, result), after `train`."""
         curves, name = self.curves.of(0), self.objective.name
         curves[name] = curves.pop("test_error")
-        with fresh_statistics(self.net, self._look_evenly):
-            recalibrated = self.evaluate()
         result = {
             name: curves[name][-1],
-            "recalibrated": recalibrated,
+            **self._recalibrated(),
             "ms_per_step": 1e3 * self.seconds / self.timed,
             "side_by_side": 1,
             "effective_steps": float(self.done if self.effective is None else self.effective.t_eff),
             **counts(self.imp),
         }
         yield self.config, result | {"curves": curves}
+
+    def _recalibrated(self) -> dict[str, float]:
+        """The metric with BatchNorm's statistics taken anew from uniform minibatches; nothing without BatchNorm."""
+        if not any(isinstance(module, nn.BatchNorm2d) for module in self.net.modules()):
+            return {}
+        with fresh_statistics(self.net, self._look_evenly):
+            return {"recalibrated": self.evaluate()}
 
 
 def train(runs: Sequence[Single], points: int, on_steps: Callable[[int], None] | None = None) -> None:

@@ -7,16 +7,22 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, max_pool2d, relu
+from torch.nn.functional import avg_pool2d, conv2d, max_pool2d
 
+from ..errors import EmaisError
+from .models import Standardise
 from .training import initialised
+
+POOLS = {nn.MaxPool2d: max_pool2d, nn.AvgPool2d: avg_pool2d}
+ELEMENTWISE = (nn.ReLU, nn.Tanh, Standardise)
+UNDERSTOOD = (nn.Conv2d, nn.Linear, nn.Flatten, *POOLS, *ELEMENTWISE)
 
 
 class Stacked:
     """K networks with parameters flat (K, P), row k made as `initialised(model, seeds[k])` makes it.
 
-    Understands a plain sequence of Conv2d, Linear, ReLU, MaxPool2d and Flatten. A row computes what the network would
-    alone, up to rounding.
+    Understands a plain sequence of the layers in `UNDERSTOOD`. A row computes what the network would alone, up to
+    rounding.
 
     >>> net = Stacked(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), seeds=[0, 1])
     >>> net(net.flat, torch.zeros(2, 5, 1, 2, 2)).shape
@@ -29,6 +35,9 @@ class Stacked:
         made = [initialised(model, seed) for seed in seeds]
         self._template = made[0]
         self._layers = list(made[0].children())
+        for layer in self._layers:
+            if not isinstance(layer, UNDERSTOOD):
+                raise EmaisError(f"networks side by side cannot have a layer {type(layer).__name__}")
         self._shapes = [p.shape for p in made[0].parameters()]
         rows = [torch.cat([p.detach().flatten() for p in net.parameters()]) for net in made]
         self.flat = torch.stack(rows).to(device).requires_grad_()
@@ -62,8 +71,8 @@ class Stacked:
             elif isinstance(layer, nn.Linear):
                 weight, bias = take(), take()
                 x = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
-            elif isinstance(layer, nn.MaxPool2d):
-                x = max_pool2d(x, layer.kernel_size)
+            elif type(layer) in POOLS:
+                x = POOLS[type(layer)](x, layer.kernel_size)
             else:
-                x = relu(x)
+                x = layer(x)
         return x

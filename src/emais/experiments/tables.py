@@ -18,6 +18,7 @@ from .rows import Columns, count_cell, empty, first_cells, first_columns, gap_ce
 from .selection import DASH, HEADS, STAR, Setting, by_row, hardware, item_title, of_item, present, shown, starred
 from .verdicts import AGREES, BOLD, bold, tally, verdict
 
+RESULTS = ("tab:", "relu_res", "relu_adam")  # labels of tables in the paper's layout
 SPREAD = "± is the sample standard deviation over seeds."
 NOT_COMPARED = {
     "cifar10": "CIFAR-10 stands in for CINIC-10, so the values themselves are not compared: the differences from "
@@ -30,15 +31,15 @@ NOT_COMPARED = {
 def tables(label: str, records: Sequence[Record]) -> list[Table]:
     """The tables of a label: for results first in the paper's layout, then value by value beside the paper's."""
     item = find(label)
-    if label.startswith("tab:"):
+    if label.startswith(RESULTS):
         return [overview(item, records), *beside_paper(item, records)]
     if label == "steps_to_error":
         return steps_tables(item, records)
-    if label == "momentum":
+    if label.endswith("momentum"):
         return [momentum_table(item, records)]
     if label == "batchnorm":
         return [recalibration_table(item, records)]
-    return [(tuned_table if label.startswith("tuned_lr") else summary_table)(item, records)]
+    return [(tuned_table if "tuned_lr" in label else summary_table)(item, records)]
 
 
 def markdown(label: str, records: Sequence[Record]) -> str:
@@ -84,15 +85,15 @@ def beside_paper(item: Item, records: Sequence[Record]) -> list[Table]:
 def compared(settings: Sequence[Setting]) -> Table:
     """Ours, the paper's, the difference, and whether they agree."""
     columns = first_columns(settings, as_printed=True)
-    lines, kinds = [], []
+    lines, pairs = [], []
     for setting in (setting for row in by_row(settings) for setting in row):
         value = paper.find(setting.config)
         found = verdict(setting, value)
-        kinds.append(found.kind)
+        pairs.append((setting, value))
         gap = gap_cell(setting.mean, value.mean if value else math.nan)
         lines.append([*ours_and_theirs(columns, setting), gap, Cell(found.text if value else "", mark=found.kind)])
     head = [*columns, "method", "seeds", "ours", "paper", "ours − paper's", "agreement"]
-    return Table(head, lines, f"{tally(kinds)} {AGREES}{printed_note(settings)}", "Beside the paper's values")
+    return Table(head, lines, f"{tally(pairs)} {AGREES}{printed_note(settings)}", "Beside the paper's values")
 
 
 def uncompared(data: str, settings: Sequence[Setting]) -> Table:

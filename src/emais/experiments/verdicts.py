@@ -1,4 +1,4 @@
-"""Who is best in a row, and whether ours agrees with the paper's value."""
+"""Who is best in a row, who is better than whom by more than chance, and whether ours agrees with the paper's value."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 from .paper import COMPARABLE, OURS, SEEDS, Value
 from .selection import DASH, Setting, better
+from .significance import LEVEL, holm, welch
 
 BOLD = (
     "Bold: the best mean of the paper's methods in a row and every mean within the best's standard deviation of it, as "
     "in the paper; a starred method takes no bold away, and is bold where it does as well."
 )
-ENOUGH = 3  # seeds of each of two methods: from two, a standard error is too uncertain to compare with
+ENOUGH = 3  # seeds of each of two methods: from two, a spread is too uncertain to compare with
 AGREES = (
-    "Agrees: ours and the paper's mean differ by at most two standard errors of their difference, "
-    "2·√(sd²/n + sd²/5). By chance alone about one in twelve would not."
+    "Agrees: Welch's test does not tell ours from the paper's five seeds (p ≥ 0.05). By chance alone one in twenty "
+    "would not agree."
 )
 
 
@@ -50,35 +51,60 @@ def standard_error(a: Setting, b: Setting) -> float:
     return math.sqrt(a.sd**2 / len(a.values) + b.sd**2 / len(b.values))
 
 
+def p_value(a: Setting, b: Setting) -> float:
+    """Of Welch's test for the means of two settings; NaN where one of them has fewer than three seeds."""
+    if min(len(a.values), len(b.values)) < ENOUGH:
+        return math.nan
+    return welch((a.mean, a.sd, len(a.values)), (b.mean, b.sd, len(b.values)))
+
+
+def differ(pairs: Sequence[tuple[Setting, Setting]]) -> list[bool]:
+    """Which pairs of settings differ by more than chance: Welch's test with Holm's correction over all of them."""
+    return [p < LEVEL for p in holm([p_value(a, b) for a, b in pairs])]
+
+
 def clearly(a: Setting, b: Setting) -> bool:
-    """Whether two means, of three seeds or more, differ by more than two standard errors of their difference."""
-    enough = min(len(a.values), len(b.values)) >= ENOUGH
-    return enough and abs(a.mean - b.mean) > 2 * standard_error(a, b)  # NaN: False
+    """Whether two means differ by more than chance, as the only two compared."""
+    return differ([(a, b)])[0]
+
+
+def paper_p_value(setting: Setting, value: Value) -> float:
+    """Of Welch's test for our mean and the paper's, over its five seeds."""
+    return welch((setting.mean, setting.sd, len(setting.values)), (value.mean, value.sd, SEEDS))
 
 
 def verdict(setting: Setting, value: Value | None) -> Verdict:
-    """Whether ours and the paper's mean lie within two standard errors of their difference."""
+    """Whether Welch's test tells ours from the paper's value."""
     if value is None or not math.isfinite(setting.mean):
         return Verdict("none", DASH)
     if setting.config.data not in COMPARABLE:
         return Verdict("none", "not comparable")
     if not math.isfinite(setting.sd):
         return Verdict("none", "one seed: no spread")
-    gap = abs(setting.mean - value.mean)
-    error = math.sqrt(setting.sd**2 / len(setting.values) + value.sd**2 / SEEDS)
-    if gap <= 2 * error:
-        return Verdict("agrees", "agrees")
+    p = paper_p_value(setting, value)
+    if not p < LEVEL:
+        return Verdict("agrees", f"agrees (p = {p:.2f})")
     side = "better" if better(setting, setting.mean, value.mean) else "worse"
-    return Verdict(side, f"{side} by {gap:.2f}")
+    return Verdict(side, f"{side} by {abs(setting.mean - value.mean):.2f} (p {small(p)})")
 
 
-def tally(kinds: Sequence[str]) -> str:
-    """How many agree."""
-    judged = [kind for kind in kinds if kind != "none"]
+def small(p: float) -> str:
+    """A p-value after its name.
+
+    >>> small(0.034), small(0.0001)
+    ('= 0.03', '< 0.01')
+    """
+    return f"= {p:.2f}" if p >= 0.01 else "< 0.01"
+
+
+def tally(pairs: Sequence[tuple[Setting, Value | None]]) -> str:
+    """How many of a table's values agree with the paper's, one by one and with a correction for their number."""
+    judged = [(s, v, kind) for s, v in pairs if v is not None and (kind := verdict(s, v).kind) != "none"]
     if not judged:
         return "None of these values is compared with the paper's."
-    counts = {kind: judged.count(kind) for kind in ("agrees", "better", "worse")}
+    kinds = [kind for *_, kind in judged]
+    corrected = sum(not p < LEVEL for p in holm([paper_p_value(s, v) for s, v, _ in judged]))
     return (
-        f"{counts['agrees']} of {len(judged)} agree with the paper, ours are better in {counts['better']} "
-        f"and worse in {counts['worse']}."
+        f"{kinds.count('agrees')} of {len(judged)} agree with the paper, ours are better in {kinds.count('better')} "
+        f"and worse in {kinds.count('worse')}. With Holm's correction for {len(judged)} tests {corrected} agree."
     )

@@ -15,7 +15,7 @@ from .ema import UNSEEN
 from .weighted import Weighted
 
 FACTORS = (1.0, 0.3, 0.1, 0.03)
-POWERS = (1.0, 0.5)
+POWERS = (1.0, 0.5, 0.25, 0.0)  # 0: uniform
 
 
 class EMAISAuto(Weighted):

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..engine import Engine
-from ..errors import EmaisError, positive_float
+from ..errors import EmaisError, number_from_0, positive_float
 from ..loading import Draw
 from ..transfer import Observation
 
 
 class SelfPaced(Engine):
-    """Reshuffled epochs; a sample trains if loss < 1/K. 1/K starts at a percentile of the losses of the first
-    minibatch and grows by a factor each epoch. A minibatch of which nothing is kept skips its step.
+    """Reshuffled epochs; after the first few, which are plain, a sample trains if loss < 1/K. 1/K starts at a
+    percentile of the losses of the first minibatch after them and grows by a factor each epoch. A minibatch of which
+    nothing is kept skips its step.
 
-    percentile: share of the first minibatch that is kept; growth: of 1/K an epoch. Further options: see `Engine`.
-    No bytes a sample.
+    percentile: share of that minibatch that is kept; growth: of 1/K an epoch; warmup_epochs: plain epochs, on all
+    samples; with 0 the losses that set 1/K are those of the random start. Further options: see `Engine`. No bytes a
+    sample.
 
-    >>> imp = SelfPaced(4, batch_size=4)
+    >>> imp = SelfPaced(4, batch_size=4, warmup_epochs=0)
     >>> z = torch.tensor([[0.0], [1.0], [2.0], [3.0]], requires_grad=True)
     >>> imp.loss(z.squeeze(1), z, imp.draw()).item()
     0.5
@@ -41,13 +44,16 @@ class SelfPaced(Engine):
         *,
         percentile: float = 0.6,
         growth: float = 1.2,
+        warmup_epochs: float = 2,
         **options: Any,
     ) -> None:
         if isinstance(percentile, bool) or not isinstance(percentile, float) or not 0 < percentile < 1:
             raise EmaisError(f"percentile must be a share above 0 and below 1, got {percentile!r}")
         super().__init__(num_samples, batch_size, num_steps, seed, **options)
         self.percentile, self.growth = percentile, positive_float("growth", growth)
-        # 1/K of the first epoch; NaN: not known yet
+        self.warmup_epochs = number_from_0("warmup_epochs", warmup_epochs)
+        self.plain_steps = math.ceil(warmup_epochs * num_samples / batch_size)
+        # 1/K of the first epoch after these; NaN: not known yet
         self._start = torch.full((), torch.nan, dtype=torch.float32, device=self.device)
         self._known = False
         # kept of the latest optimizer step, kept so far, steps skipped so far
@@ -56,17 +62,20 @@ class SelfPaced(Engine):
 
     def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: Any) -> Tensor:
         """1 for a sample that is kept, else 0."""
+        plain = step <= self.plain_steps
         if self._resident:
             first = losses.float().quantile(self.percentile)
-            self._start.copy_(torch.where(self._start.isnan(), first, self._start))
+            self._start.copy_(torch.where(self._start.isnan() & ~plain, first, self._start))
+        elif plain:
+            return torch.ones_like(losses, dtype=torch.float32)
         elif not self._known:
             self._start = losses.float().quantile(self.percentile)
             self._known = not bool(self._start.isnan())  # sync, once
-        return (losses < self._start.to(losses.device) * self._grown(step)).float()
+        return ((losses < self._start.to(losses.device) * self._grown(step)) | plain).float()
 
     def _grown(self, step: Any) -> Any:
-        """How much 1/K has grown: once for each epoch that is over."""
-        epoch = (step - 1) * self.batch_size // self.num_samples
+        """How much 1/K has grown: once for each epoch that is over since the plain ones."""
+        epoch = (step - 1 - self.plain_steps) * self.batch_size // self.num_samples
         return self.growth**epoch
 
     def refresh(self, *args: Any, **options: Any) -> None:
@@ -96,8 +105,8 @@ class SelfPaced(Engine):
         return factor * kept if self._resident else factor * float(kept)
 
     def report(self) -> dict[str, Any]:
-        """kept: of the latest step; skipped: steps so far with nothing kept; threshold: 1/K now."""
-        step = max(1, int(self.monitor.step))
+        """kept: of the latest step; skipped: steps so far with nothing kept; threshold: 1/K now, NaN until it is set."""
+        step = max(1 + self.plain_steps, int(self.monitor.step))
         return {
             "kept": self._counts[0],
             "kept_so_far": self._counts[1],
@@ -106,11 +115,12 @@ class SelfPaced(Engine):
         }
 
     def fixed(self) -> dict[str, Any]:
-        """With the percentile and the growth."""
-        return super().fixed() | {"percentile": self.percentile, "growth": self.growth}
+        """With the percentile, the growth and the plain epochs."""
+        own = {"percentile": self.percentile, "growth": self.growth, "warmup_epochs": self.warmup_epochs}
+        return super().fixed() | own
 
     def state(self) -> dict[str, Tensor]:
-        """1/K of the first epoch, and the counts."""
+        """1/K as it started, and the counts."""
         return {"start": self._start.cpu().clone(), "counts": self._counts.cpu().clone()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
