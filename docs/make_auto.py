@@ -1,9 +1,7 @@
 """Makes the tables of docs/auto.md, "what was tried", from the result files (written by `emais train`).
 
-    python docs/make_auto.py
-
-docs/make_figures.py draws the page's figure from the same runs. New runs of emais or emais-auto in these files find
-their place by themselves.
+docs/render.py puts them into the page; docs/make_figures.py draws its figure from the same runs. New runs of emais or
+emais-auto in these files find their place by themselves.
 """
 
 from __future__ import annotations
@@ -17,16 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import emais
+from emais.experiments.paper import NETWORKS
 from emais.experiments.results import Record, Results
 from emais.experiments.selection import number
-from emais.experiments.steptimes import MODELS
 from emais.experiments.training import mean_sd
 
 ROOT = Path(__file__).parent.parent
 FILES = ("fmnist.jsonl", "cifar10.jsonl", "auto_study.jsonl")
-PAGE = ROOT / "docs" / "auto.md"
-MARKS = ("<!-- tables: made by docs/make_auto.py, not to be edited by hand -->", "<!-- end of tables -->")
-REPLAYED = ("<!-- replayed: made by docs/make_auto.py, not to be edited by hand -->", "<!-- end of replayed -->")
 REPLAY = ROOT / "benchmarks" / "results" / "replay.jsonl"
 BOUND = 10.0  # of the coefficients, in the table of what was replayed
 HEAD = (
@@ -37,6 +32,7 @@ HEAD = (
 LETTERS = {"factors": "c", "powers": "a"}
 LATE = "n_ems second half"
 MOMENTUM = 0.9  # of all runs here; the oldest records do not say so
+FORMER = {"powers": (1.0, 0.5)}  # all that set the former default apart from today's
 
 
 class Place(NamedTuple):
@@ -79,6 +75,8 @@ class Variant:
         changed = [f"{LETTERS.get(k, k)} = {listed(v)}" for k, v in self.options.items()]
         if self.fixed:
             return "fixed: " + ", ".join(changed)
+        if self.options == FORMER:
+            return f"{changed[0]}: the former default"
         return "; ".join(changed) or "**emais-auto, default**"
 
     def rank(self) -> tuple[Any, ...]:
@@ -142,10 +140,17 @@ def variants() -> list[Variant]:
             own = found.setdefault(key, Variant(place, record["method"], options))
             own.runs[record["seed"]] = record
             own.files.add(file)
-    tried = {v.place for v in found.values() if v.options} & {v.place for v in found.values() if v.is_default}
+    every = {place: [v for v in found.values() if v.place == place] for place in (v.place for v in found.values())}
+    tried = {p for p, own in every.items() if any(v.options not in ({}, FORMER) for v in own) and base_of(own)}
     order = list(dict.fromkeys(v.place.data_title for v in found.values()))
     chosen = [v for v in found.values() if v.place in tried]
     return sorted(chosen, key=lambda v: (order.index(v.place.data_title), v.place, v.rank()))
+
+
+def base_of(own: Sequence[Variant]) -> Variant | None:
+    """What the others of a place are compared with: the default, or the former one where only that was run."""
+    former = next((v for v in own if v.method == "emais-auto" and v.options == FORMER), None)
+    return next((v for v in own if v.is_default), former)
 
 
 # ---- the tables
@@ -198,12 +203,13 @@ def row(own: Variant, default: Variant) -> str:
 
 def table(place: Place, own: Sequence[Variant]) -> str:
     """Title, rows, and where the numbers come from."""
-    default = next(v for v in own if v.is_default)
+    default = base_of(own)
+    assert default is not None
     hardware = sorted({str(r["hardware"]) for v in own for r in v.runs.values()})
     files = [f"results/{name}" for name in sorted({name for v in own for name in v.files})]
     rows = "\n".join(row(v, default) for v in own)
     return (
-        f"**{place.data_title}, {place.num_steps} steps** ({MODELS.get(place.model, place.model)}, N = "
+        f"**{place.data_title}, {place.num_steps} steps** ({NETWORKS[place.model]}, N = "
         f"{place.batch_size}, {place.optimizer.upper()}, rate {place.lr:g}, weight decay {place.weight_decay:g}; "
         f"{', '.join(hardware)}; {', '.join(files)})\n\n{HEAD}\n{rows}"
     )
@@ -231,19 +237,7 @@ def replayed() -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def between(text: str, marks: tuple[str, str], parts: Sequence[str]) -> str:
-    """The text with what stands between two marks made anew."""
-    before, rest = text.split(marks[0])
-    return before + "\n\n".join([marks[0], *parts, marks[1]]) + rest.split(marks[1])[1]
-
-
-def with_tables(text: str) -> str:
-    """The page with its tables made anew."""
-    found = variants()
-    tables = [table(p, [v for v in found if v.place == p]) for p in dict.fromkeys(v.place for v in found)]
-    return between(between(text, MARKS, tables), REPLAYED, [replayed()])
-
-
-if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(PAGE)
+def tables(model: str = "") -> str:
+    """All tables, or those of one network."""
+    found = [v for v in variants() if not model or v.place.model == model]
+    return "\n\n".join(table(p, [v for v in found if v.place == p]) for p in dict.fromkeys(v.place for v in found))

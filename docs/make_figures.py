@@ -1,6 +1,4 @@
-"""Makes the pictures under docs/img from the result files (written by `emais reproduce` and `emais train`).
-
-    python docs/make_figures.py
+"""The pictures under docs/img, from the result files (written by `emais reproduce`); docs/render.py writes them.
 
 fmnist.svg, the README's, from results/fmnist.jsonl; auto.svg, of docs/auto.md, from the files that docs/make_auto.py
 names.
@@ -13,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from make_auto import LETTERS, Place, Variant, variants
+from make_auto import FORMER, LETTERS, Place, Variant, base_of, variants
 
 from emais.experiments.catalogue import ITEMS
 from emais.experiments.chart import HEIGHT, WIDTH, Chart, Series, svg
@@ -69,7 +67,9 @@ def score_series(own: Variant) -> Series:
     runs = list(own.runs.values())
     pairs = [mean_sd(values) for values in zip(*(steadied(r["curves"]["score"]) for r in runs), strict=True)]
     mean, spread = ([pair[k] for pair in pairs] for k in (0, 1))
-    name = "EMAIS-auto" if own.is_default else own.name.removesuffix(" (emais)")
+    name = own.name.removesuffix(" (emais)")
+    if own.method == "emais-auto" and own.options in ({}, FORMER):
+        name = "EMAIS-auto"
     if own.fixed:  # without its bound, which the page names
         name = ", ".join(f"{letter} = {own.options[option][0]:g}" for option, letter in LETTERS.items())
     seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
@@ -90,7 +90,7 @@ def auto_charts() -> list[Chart]:
     for place, top in PANELS.items():
         own = [v for v in found if v.place == place]
         drawn = one_a_factor([v for v in own if v.fixed and v.options.keys() <= {*LETTERS, "bound"}])
-        drawn += [v for v in own if v.method == "emais"] + [v for v in own if v.is_default]
+        drawn += [v for v in [*(v for v in own if v.method == "emais"), base_of(own)] if v is not None]
         lines, title = [score_series(v) for v in drawn], f"{place.data_title}, {place.num_steps} steps: S(W)"
         charts.append(Chart(title, "step", "S(W)", lines, y_from=0.0, y_to=top, name=place.data_title))
     return charts
@@ -136,10 +136,3 @@ def pictures() -> dict[str, str]:
         "fmnist.svg": picture(three_charts(), SCALE, 2, 110, shared=True),
         "auto.svg": picture(auto_charts(), 0.93, 2, 212, shared=False),
     }
-
-
-if __name__ == "__main__":
-    for name, text in pictures().items():
-        target = ROOT / "docs" / "img" / name
-        target.write_text(text, encoding="utf-8")
-        print(target)

@@ -23,11 +23,11 @@ class CandidateScores:
     """Moving statistics with tau = c t for each factor c, and a running comparison of the distributions they give.
 
     Each factor has w_c, the moving mean of `EMAScores`; a candidate is a factor with a power a, and has the weights
-    (w_c + l mean(w_c))^a, where l makes r at most `bound`; a = 0 is uniform sampling. a is halved until no sample has a
-    probability above `most`, as flattening would do, so that what is compared is what would be drawn from. A minibatch drawn with r, whoever drew
-    it, tells what the second moment of r' g would be under a candidate: mean(r r' |g|^2), with r' = 1/(M p') from
-    statistics that have not seen the minibatch. Averaged over about `window` minibatches, less the average of
-    |mean r g|^2, these are the candidates' `traces`.
+    (w_c + l mean(w_c))^a, where l makes r at most `bound`; a = 0 is uniform sampling. a is halved until no sample has
+    a probability above `most`, as flattening would do, so that what is compared is what would be drawn from. A
+    minibatch drawn with r, whoever drew it, tells what the second moment of r' g would be under a candidate:
+    mean(r r' |g|^2), with r' = 1/(M p') from statistics that have not seen the minibatch. Averaged over about `window`
+    minibatches, less the average of |mean r g|^2, these are the candidates' `traces`.
 
     means: (C, M) float32, `unseen` where there is none; last_step: (M,) int32; 4 bytes a sample and factor, and 4.
 

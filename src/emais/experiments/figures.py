@@ -118,7 +118,7 @@ def place(setting: Setting) -> str:
 def key_of(setting: Setting, figure: str) -> str:
     """A name for a chart that no other chart has."""
     config = setting.config
-    return f"{figure}-{config.data}-{config.optimizer}-{config.weight_decay:g}-{config.num_steps}"
+    return f"{figure}-{config.data}-{config.model}-{config.optimizer}-{config.weight_decay:g}-{config.num_steps}"
 
 
 def kind_of(setting: Setting) -> tuple[str, str, float]:

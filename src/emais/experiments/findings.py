@@ -9,11 +9,11 @@ from .catalogue import ITEMS, RIVALS
 from .cells import Cell, Table
 from .lacking import left_out
 from .moretables import best_rate, by_method
-from .paper import NAMES, OURS
+from .paper import NAMES, NETWORKS, OURS
 from .results import Record
 from .rows import decimal, empty, value_cell, with_sd
-from .selection import HEADS, Setting, better, by_row, hardware, method_name, of_item, present
-from .steptimes import MODELS, best_case
+from .selection import HEADS, Setting, better, by_row, is_plain, method_name, of_item, present, provenance
+from .steptimes import best_case
 from .verdicts import BOLD, ENOUGH, best_of_paper, bold, differ
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
@@ -54,7 +54,7 @@ def glance(records: Sequence[Record]) -> Table | None:
     head = ["data", "optimizer", "weight decay", "steps", *(HEADS[m] for m in RIVALS.split(",")), "best of the paper's"]
     caption = (
         "Test error in percent, lower is better, or mAP in percent, higher is better. With Adam SGD-Scan is Adam-Scan. "
-        f"{hardware(settings)} {BOLD}{emais_among_papers(rows)}"
+        f"{provenance(settings)} {BOLD}{emais_among_papers(rows)}"
     )
     return Table(head, seen, caption)
 
@@ -119,7 +119,7 @@ def tuned_sentences(records: Sequence[Record]) -> list[str]:
     """The comparison with each method at its own best learning rate."""
     found = []
     for label in (label for label in ITEMS if label.startswith("tuned_lr")):
-        settings = of_item(ITEMS[label], records)
+        settings = [s for s in of_item(ITEMS[label], records) if is_plain(s.config)]
         best = {s.config.method: s for own in by_method(settings) for s in own if s.config.lr == best_rate(own)}
         if not {"emais", "sgd-scan"} <= best.keys():
             continue
@@ -159,7 +159,7 @@ def lead(settings: Mapping[str, Setting]) -> str:
 def time_sentence(timings: Sequence[Record]) -> list[str]:
     """What a step of EMAIS and EMAIS-auto costs, network by network."""
     told: dict[str, str] = {}
-    for case in filter(None, (best_case(timings, model) for model in MODELS)):
+    for case in filter(None, (best_case(timings, model) for model in NETWORKS)):
         each = [f"{NAMES[m]} {case.ratio(m):.2f}" for m in ("emais", "emais-auto") if m in case.methods]
         if each:
             told[f"{' and '.join(each)} ({case.name})"] = case.place

@@ -83,11 +83,11 @@ def numbers(r: Tensor, grads: Tensor) -> dict[str, float]:
     return named | {"n_ems": float(F.effective_batch_size(traces, N)), "score": float(F.efficiency_score(traces))}
 
 
-def read_study(path: Path, model: str = "lenet5") -> list[Record]:
-    """What `write_study` wrote of a network, without what is not whole; none if there is no such file."""
+def read_study(path: Path, model: str | None = "lenet5") -> list[Record]:
+    """What `write_study` wrote of a network, or of all, without what is not whole; none if there is no such file."""
     whole = {"model", "method", "step", "norms", "minibatches"}
     lines = [line for line in Results(path).lines() if isinstance(line, dict) and line.keys() >= whole]
-    return [line for line in map(upgraded, lines) if line["model"] == model]
+    return [line for line in map(upgraded, lines) if model in (line["model"], None)]
 
 
 def write_study(out: Path, steps: tuple[int, ...], seed: int, device: str, folder: Path | None) -> None:

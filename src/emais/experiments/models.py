@@ -53,7 +53,7 @@ class LeNet5ReLU(nn.Sequential):
 
 
 def lenet5_layers(activation: type[nn.Module], pool: type[nn.Module], num_classes: int) -> list[nn.Module]:
-    """Two convolutions and three linear layers, with an activation between each two and a pool after each of the first."""
+    """Two convolutions, each with a pool after it, and three linear layers; an activation between each two."""
     return [
         nn.Conv2d(1, 6, 5, padding=2),
         activation(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from . import paper
 from .catalogue import Item
@@ -26,11 +27,11 @@ from .selection import (
     Setting,
     better,
     by_row,
-    hardware,
     method_name,
     number,
     of_item,
     present,
+    provenance,
     shown,
     starred,
 )
@@ -49,26 +50,28 @@ def tuned_table(item: Item, records: Sequence[Record]) -> Table:
     rates = sorted({s.config.lr for s in settings})
     rows, ends = [], False
     for own in by_method(settings):
+        if not present(own):
+            continue
         best = best_rate(own)
         at = {s.config.lr: s for s in own}
         cells = [value_cell(at[rate], rate == best) for rate in rates]
         last = empty() if best is None else Cell(f"{best:g}", sort=best)
         ends |= best in (rates[0], rates[-1])
-        rows.append([Cell(starred(own[0].config)), *cells, last])
+        rows.append([Cell(variant(own[0].config)), *cells, last])
     edge = " A best value at an end of the grid may have a better one beyond it." if ends else ""
     caption = (
-        f"Test error in percent. {hardware(settings)} Bold: the best learning rate of each method, chosen by this same "
-        "test error. A mean near 90 with no spread is training that diverged; a spread of tens of points, that some "
-        f"seeds did.{edge}"
+        f"Test error in percent. {provenance(settings)} Bold: the best learning rate of each method, chosen by this "
+        "same test error. A mean near 90 with no spread is training that diverged; a spread of tens of points, that "
+        f"some seeds did.{edge}"
     )
     return Table(["method", *(f"lr {rate:g}" for rate in rates), "best lr"], rows, caption, item.title)
 
 
 def by_method(settings: Sequence[Setting]) -> list[list[Setting]]:
-    """The settings of each method together."""
+    """The settings of each method, with its own options, together."""
     found: dict[str, list[Setting]] = {}
     for setting in settings:
-        found.setdefault(setting.config.method, []).append(setting)
+        found.setdefault(variant(setting.config), []).append(setting)
     return list(found.values())
 
 
@@ -104,7 +107,7 @@ def momentum_table(item: Item, records: Sequence[Record]) -> Table:
         leads = [gap_cell(a, b) for a, b in zip(means["sgd-scan"], means["emais"], strict=True)]
         rows.append([steps, Cell("SGD-Scan − EMAIS"), *leads])
     found = f" {fits(settings)}" if present(settings) else ""
-    caption = f"Test error in percent. {hardware(settings)} Bold: agrees with the paper.{found} {AGREES}"
+    caption = f"Test error in percent. {provenance(settings)} Bold: agrees with the paper.{found} {AGREES}"
     head = ["steps", "method", *(f"momentum {decimal(m)}" for m in values), "paper"]
     return Table(head, rows, caption, item.title)
 
@@ -135,10 +138,18 @@ def summary_table(item: Item, records: Sequence[Record]) -> Table:
         start = [*first_cells(columns, s), Cell(variant(s.config)), count_cell(s), value_cell(s)]
         rows.append([*start, *sizes, *scores, *(end if stopping else [])])
     drawn = ["N_ems, 2nd half", "N_ems, last fifth", "S(W), 2nd half", "S(W), last fifth"]
-    head = [*columns, "run", "seeds", "test error (%)", *drawn, *(["rate 0 from step"] if stopping else [])]
+    metrics = sorted({"mAP" if s.metric == "map" else "test error" for s in listed}, reverse=True)
+    head = [
+        *columns,
+        "run",
+        "seeds",
+        f"{' or '.join(metrics)} (%)",
+        *drawn,
+        *(["rate 0 from step"] if stopping else []),
+    ]
     caption = (
         "Over seeds and the points of that part of the run: of N_ems the mean, of S(W) the median, which a spike of a "
-        f"single seed does not move. {hardware(settings)}"
+        f"single seed does not move. {provenance(settings)}"
     )
     if any(s.config.method == "presampling" for s in listed):
         caption += f" {ONE_DRAW.format('N_ems and S(W) of Presampling-IS')}"
@@ -180,6 +191,11 @@ def last_moving(setting: Setting) -> float:
     return statistics.fmean(found) if found else math.nan
 
 
+def listed(value: Any) -> str:
+    """A setting of a method, which may be made of several numbers."""
+    return " and ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def variant(config: Config) -> str:
     """The method and what sets a run apart from the plain one.
 
@@ -187,13 +203,20 @@ def variant(config: Config) -> str:
     'EMAIS, τ = 1000, without learning-rate adjustment'
     >>> variant(Config("fmnist", "lenet5", "emais-auto", options={"factors": 0.3, "powers": 1}))
     'EMAIS-auto* with τ = 0.3 t alone'
+    >>> variant(Config("fmnist", "lenet5", "self-paced", schedule="effective", options={"warmup_epochs": 0}))
+    'Self-paced, no plain epochs first, schedule over effective steps'
     """
     options = dict(config.options)
     parts = [starred(config)]
+    if options.get("warmup_epochs") == 0:
+        options.pop("warmup_epochs")
+        parts.append("no plain epochs first")
     if isinstance(options.get("factors"), int | float):
         parts = [f"{parts[0]} with τ = {options.pop('factors'):g} t alone"]
         options.pop("powers", None)
-    parts += [f"{'τ' if name == 'tau' else name} = {value}" for name, value in options.items()]
+    parts += [f"{'τ' if name == 'tau' else name} = {listed(value)}" for name, value in options.items()]
+    if config.schedule == "effective":
+        parts.append("schedule over effective steps")
     if config.rule is not None:
         parts.append("without learning-rate adjustment" if config.rule == "none" else f"rule {config.rule}")
     if config.refresh_every:

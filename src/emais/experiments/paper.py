@@ -26,6 +26,14 @@ MULTI_LABEL = ("sgd-scan", "sgd-uni", "rais", "presampling", "self-paced", "emai
 ADAM = ("sgd-scan", "sgd-uni", "rais", "emais")
 STANDS_FOR = {"fmnist": "fmnist", "cinic10": "cinic10", "cifar10": "cinic10", "chestxray14": "chestxray14"}
 COMPARABLE = ("fmnist", "cinic10")  # the others are not the paper's data
+NETWORKS = {
+    "lenet5": "LeNet5",
+    "lenet5-relu": "LeNet5-ReLU",
+    "resnet18": "ResNet18",
+    "resnet18-gn": "ResNet18-GN",
+    "resnet50": "ResNet50",
+    "perceptron": "perceptron",
+}
 TITLES = {"fmnist": "Fashion-MNIST", "cinic10": "CINIC-10", "cifar10": "CIFAR-10", "chestxray14": "ChestX-ray14"}
 
 Pair = tuple[float, float]

@@ -26,7 +26,7 @@ from .figures import (
 from .paper import TITLES
 from .results import Record
 from .rows import decimal
-from .selection import Setting, by_row, of_item, present
+from .selection import Setting, by_row, is_plain, of_item, present
 
 MEDIANS = (
     "A line is the median over seeds, its band half the range between quartiles: a wild value of one seed does not "
@@ -136,8 +136,7 @@ def lengths(settings: Sequence[Setting]) -> list[Chart]:
 
 def unchanged(row: Sequence[Setting], method: str) -> list[Setting]:
     """The runs of a method with nothing special."""
-    special = [s for s in row if s.config.options or s.config.rule or s.config.refresh_every or s.config.follow]
-    return [s for s in row if s not in special and s.config.method == method]
+    return [s for s in row if is_plain(s.config) and s.config.method == method]
 
 
 def row_by_row(make: Callable[[Sequence[Setting]], list[Chart]]) -> Callable[[Sequence[Setting]], list[Chart]]:

@@ -11,7 +11,7 @@ from .cells import Cell, Table
 from .paper import OURS
 from .results import Record
 from .rows import empty, first_cells, first_columns
-from .selection import DASH, Setting, by_row, hardware, number, of_item, shown, starred, title_of
+from .selection import DASH, Setting, by_row, number, of_item, provenance, shown, starred, title_of
 from .training import mean_sd
 
 ERRORS = {"fmnist": (12.0, 11.0, 10.0, 9.5, 9.0), "cifar10": (10.0, 8.0, 7.0, 6.0)}  # percent
@@ -65,7 +65,7 @@ def steps_table(data: str, settings: Sequence[Setting]) -> Table:
         "the 25 tests of a run: mean ± sample standard deviation over seeds; k/n: only k of n seeds get there, "
         f"{DASH}: none. Bold: "
         "the fewest steps of the paper's methods, and a starred method that needs no more. "
-        f"{hardware(settings)}"
+        f"{provenance(settings)}"
     )
     title = title_of(data, [record for s in settings for record in s.records])
     head = ["length" if name == "steps" else name for name in columns]

@@ -11,7 +11,7 @@ from .cells import Cell, Table
 from .moretables import variant
 from .results import Record
 from .rows import count_cell, empty, first_cells, first_columns, value_cell, with_sd
-from .selection import Setting, by_row, hardware, number, of_item, shown, title_of
+from .selection import Setting, by_row, number, of_item, provenance, shown, title_of
 from .training import mean_sd
 
 
@@ -29,7 +29,7 @@ def recalibration_table(item: Item, records: Sequence[Record]) -> Table:
         f"Test error in percent, lower is better; of {chest} mAP in percent, higher is better. Recalibrated: the "
         f"same network with BatchNorm's running statistics from {UNIFORM} uniform minibatches of the training set, in "
         f"place of those drawn in training. ± is the sample standard deviation over seeds, in the last column of the "
-        f"difference of each seed. {hardware(settings)} Runs from before this was measured do not count; to make one "
+        f"difference of each seed. {provenance(settings)} Runs from before this was measured do not count; to make one "
         f"again, delete its line from the result file."
     )
     head = [*columns, "method", "seeds", "as trained", "recalibrated", "recalibrated − as trained"]

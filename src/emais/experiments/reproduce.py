@@ -157,7 +157,7 @@ def report(source: Path, out: Path) -> None:
             raise EmaisError(no_results(source))
         study = source / "full_logit.jsonl"
         found = read_study(study)
-        say_skipped(study, len(found))
+        say_skipped(study, len(read_study(study, model=None)))
         out.parent.mkdir(parents=True, exist_ok=True)
         write_report(records, out, timings_of(source), found)
     print(f"The report: {out}")

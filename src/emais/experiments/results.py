@@ -46,8 +46,8 @@ def upgraded(record: Record) -> Record:
     found = {**record, "model": {"lenet5": "lenet5-relu"}.get(record["model"], record["model"])}
     if record["method"] == "rais" and record.get("rule") in (None, "rais"):
         found.setdefault("schedule", "effective")
-    then = {"self-paced": {"warmup_epochs": 0}, "emais-auto": {"powers": [1, 0.5]}}.get(record["method"], {})
-    found["options"] = {**then, **record.get("options", {})}
+    then: dict[str, Record] = {"self-paced": {"warmup_epochs": 0}, "emais-auto": {"powers": [1, 0.5]}}
+    found["options"] = then.get(record["method"], {}) | record.get("options", {})
     return found
 
 

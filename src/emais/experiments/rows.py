@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from .cells import Cell
 from .config import Config
-from .paper import Value, block_of
+from .paper import NETWORKS, Value, block_of
 from .selection import DASH, Setting, method_name
 
 Columns = dict[str, Callable[[Setting], Cell]]  # how to make the cell under each heading
@@ -92,13 +92,15 @@ def printed_note(settings: Sequence[Setting]) -> str:
 
 
 def first_columns(settings: Sequence[Setting], as_printed: bool = False) -> Columns:
-    """What tells rows apart: data and weight decay where there are several, and steps.
+    """What tells rows apart: data, network and weight decay where there are several, and steps.
 
     as_printed: the weight decay in any case, and as the paper's table has it.
     """
     columns: Columns = {}
     if len({s.config.data for s in settings}) > 1:
         columns["data"] = lambda s: Cell(s.title)
+    if len({(s.config.data, s.config.model) for s in settings}) > len({s.config.data for s in settings}):
+        columns["network"] = lambda s: Cell(NETWORKS[s.config.model])
     if as_printed:
         columns["weight decay"] = lambda s: Cell(weight_decay_text(s.config), sort=s.config.weight_decay)
     elif len({s.config.weight_decay for s in settings}) > 1:

@@ -53,6 +53,7 @@ def grouped(
         "The paper’s tables": [*table_sections("tab:", records), *cost_sections(timings)],
         "The paper’s figures": [*papers, *study_sections(study)],
         "Beyond the paper": [*table_sections("", records), *beyond],
+        "A second study: LeNet5-ReLU": table_sections("relu_", records),
     }
 
 
@@ -65,10 +66,10 @@ def own_tables(label: str, records: Sequence[Record]) -> list[Table]:
 
 
 def table_sections(start: str, records: Sequence[Record]) -> list[Section]:
-    """The tables whose labels start so, or all that are beyond the paper, where enough was run."""
+    """The tables whose labels start so, or those beyond the paper that are of no second study, where enough was run."""
     found = []
     for label, item in ITEMS.items():
-        wanted = label.startswith(start) if start else item.beyond
+        wanted = label.startswith(start) if start else item.beyond and not label.startswith("relu_")
         own = own_tables(label, records) if wanted else []
         if own:
             found.append(Section(label, item_title(item, records), own, dots=dot_plots(label, records)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .catalogue import Item
 from .config import Config
-from .paper import NAMES, OURS, TITLES
+from .paper import NAMES, NETWORKS, OURS, TITLES
 from .results import Record, key_of
 from .training import mean_sd
 
@@ -101,6 +102,11 @@ def of_item(item: Item, records: Sequence[Record]) -> list[Setting]:
     return settings_of(item.configs(1), [r for r in records if item.holds(r)])
 
 
+def is_plain(config: Config) -> bool:
+    """Whether a run is of its method as it comes: no options, rule, schedule or refresh of its own, and no follower."""
+    return not (config.options or config.rule or config.refresh_every or config.follow) and config.schedule == "steps"
+
+
 def present(settings: Sequence[Setting]) -> list[Setting]:
     """Those that have a record."""
     return [setting for setting in settings if setting.records]
@@ -136,14 +142,35 @@ def shown(settings: Sequence[Setting]) -> list[Setting]:
     return present(settings) or list(settings)
 
 
-def hardware(settings: Sequence[Setting]) -> str:
-    """Seeds, hardware, and how much is not run yet."""
+def provenance(settings: Sequence[Setting]) -> str:
+    """Network, seeds, hardware, versions of the source, and how much is not run yet."""
     runs = [record for setting in settings for record in setting.records]
     if not runs:
         return "Not run yet."
+    networks = " and ".join(dict.fromkeys(NETWORKS.get(s.config.model, s.config.model) for s in present(settings)))
     counts = sorted({len(s.records) for s in settings if s.records})
     many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     places = ", ".join(sorted({str(r.get("hardware", "unknown")) for r in runs}))
     empty = len(settings) - len(present(settings))
     lacking = f" Not run yet: {empty} of {len(settings)} settings." if empty else ""
-    return f"{many} seed{'s' if many != '1' else ''} each, on {places}.{lacking}"
+    return f"{networks}, {many} seed{'s' if many != '1' else ''} each, on {places}. {versions(runs)}{lacking}"
+
+
+def versions(runs: Sequence[Record]) -> str:
+    """Which versions of the source these records come from, and how many are of an older layout.
+
+    >>> versions([{"source": "a1", "layout": 2}] * 2), versions([{"source": "a1", "layout": 2}, {}, {"source": "b2"}])
+    ('Source a1.', 'Mixed sources: a1 (1 run), b2 (1 run), not recorded (1 run); older layout: 2 runs.')
+    """
+    counts = Counter(str(r.get("source") or "not recorded") for r in runs)
+    old = sum("layout" not in r for r in runs)
+    if len(counts) == 1 and not old:
+        return f"Source {next(iter(counts))}."
+    each = ", ".join(f"{name} ({count_of(n)})" for name, n in sorted(counts.items()))
+    layout = f"; older layout: {count_of(old)}" if old else ""
+    return f"{'Mixed sources' if len(counts) > 1 else 'Source'}: {each}{layout}."
+
+
+def count_of(runs: int) -> str:
+    """A number of runs in words."""
+    return "1 run" if runs == 1 else f"{runs} runs"

@@ -76,7 +76,9 @@ class SideBySide:
         losses = cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
         grads = cross_entropy_gradients(z.flatten(0, 1), y.flatten()).view(z.shape)
         parts = [x.unbind() for x in (losses, z, grads)]  # one split for all runs: backward puts them together at once
-        own = self.lanes.each(lambda k: self.engines[k].loss(parts[0][k], parts[1][k], draws[k], grads=parts[2][k]), runs)
+        own = self.lanes.each(
+            lambda k: self.engines[k].loss(parts[0][k], parts[1][k], draws[k], grads=parts[2][k]), runs
+        )
         total = torch.stack(own)
         (gradient,) = torch.autograd.grad(total.sum(), self.net.flat)
         factors = torch.stack(self.lanes.each(lambda handle: handle.factor(), self.handles)).float()

@@ -13,7 +13,7 @@ from ..errors import EmaisError
 from .models import Standardise
 from .training import initialised
 
-POOLS = {nn.MaxPool2d: max_pool2d, nn.AvgPool2d: avg_pool2d}
+POOLS: dict[type[nn.Module], Callable[..., Tensor]] = {nn.MaxPool2d: max_pool2d, nn.AvgPool2d: avg_pool2d}
 ELEMENTWISE = (nn.ReLU, nn.Tanh, Standardise)
 UNDERSTOOD = (nn.Conv2d, nn.Linear, nn.Flatten, *POOLS, *ELEMENTWISE)
 

@@ -10,22 +10,21 @@ from typing import NamedTuple
 
 from .catalogue import LENGTHS
 from .cells import Cell, Table
-from .paper import NAMES, OURS, RUN_SECONDS, STEP_SECONDS, TITLES, Block
+from .paper import NAMES, NETWORKS, OURS, RUN_SECONDS, STEP_SECONDS, TITLES, Block
 from .results import Record
 from .rows import empty, with_sd
 from .selection import DASH, HEADS
 
 FILES = ("step_cpu.jsonl", "step_cuda.jsonl", "single_*.jsonl")
 FOLDER = Path("benchmarks/results")
-MODELS = {"lenet5": "LeNet5", "resnet18": "ResNet18", "resnet50": "ResNet50"}
 PAPER_ROWS = {
-    "lenet5": ("fmnist", "paper, FMNIST"),
+    "lenet5-relu": ("fmnist", "paper, FMNIST"),
     "resnet18": ("cinic10", "paper, CINIC-10"),
     "resnet50": ("chestxray14", "paper, ChestX-ray14"),
 }
 COST = "tab:per_iter_time"
 RUNS = {  # the model, the data that give the lengths, and what these are called
-    "tab:res_time_fmnist": ("lenet5", "fmnist", "Fashion-MNIST"),
+    "tab:res_time_fmnist": ("lenet5-relu", "fmnist", "Fashion-MNIST"),
     "tab:res_time_cinic10": ("resnet18", "cifar10", "CIFAR-10 in place of CINIC-10"),
     "tab:res_time_nih": ("resnet50", "chestxray14", "ChestX-ray14 subset"),
 }
@@ -74,7 +73,7 @@ def cases(timings: Sequence[Record], model: str = "") -> list[Case]:
         first, _, rest = str(timing["case"]).partition(" ")
         if model and first.lower() != model:
             continue
-        name = f"{MODELS.get(first.lower(), first)} {rest}{', compiled' if timing.get('compiled') else ''}"
+        name = f"{NETWORKS.get(first.lower(), first)} {rest}{', compiled' if timing.get('compiled') else ''}"
         method = "sgd-scan" if timing["method"] == "sgd" else str(timing["method"])
         found.setdefault(name, Case(name, place(timing["hardware"]), {})).methods[method] = timing
     return list(found.values())

@@ -15,7 +15,7 @@ from .reaching import steps_tables
 from .recalibration import recalibration_table
 from .results import Record
 from .rows import Columns, count_cell, empty, first_cells, first_columns, gap_cell, paper_cell, printed_note, value_cell
-from .selection import DASH, HEADS, STAR, Setting, by_row, hardware, item_title, of_item, present, shown, starred
+from .selection import DASH, HEADS, STAR, Setting, by_row, item_title, of_item, present, provenance, shown, starred
 from .verdicts import AGREES, BOLD, bold, tally, verdict
 
 RESULTS = ("tab:", "relu_res", "relu_adam")  # labels of tables in the paper's layout
@@ -61,7 +61,7 @@ def overview(item: Item, records: Sequence[Record]) -> Table:
     more = settings[0].metric == "map"
     unit = "mAP in percent, higher is better" if more else "Test error in percent, lower is better"
     printed = printed_note([s for own in rows for s in own])
-    caption = f"{unit}, {DASH} is not run yet. {hardware(settings)} {SPREAD} {BOLD}{printed}"
+    caption = f"{unit}, {DASH} is not run yet. {provenance(settings)} {SPREAD} {BOLD}{printed}"
     return Table([*columns, *methods.values()], lines, caption, item_title(item, records))
 
 

@@ -105,7 +105,7 @@ class SelfPaced(Engine):
         return factor * kept if self._resident else factor * float(kept)
 
     def report(self) -> dict[str, Any]:
-        """kept: of the latest step; skipped: steps so far with nothing kept; threshold: 1/K now, NaN until it is set."""
+        """kept: of the latest step; skipped: steps so far with nothing kept; threshold: 1/K now, NaN before."""
         step = max(1 + self.plain_steps, int(self.monitor.step))
         return {
             "kept": self._counts[0],

@@ -1,0 +1,107 @@
+"""Makes the pages and pictures that show results, from the committed result files.
+
+    python docs/render.py            # or make docs
+    python docs/render.py --check    # says which of them are not up to date
+
+README.md, docs/results.md and docs/auto.md are made from docs/templates: a number there is a call of a fact
+(src/emais/experiments/facts.py), and a claim that no longer holds stops the rendering. docs/tables.md and the pictures
+under docs/img have no template.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import make_auto
+import make_figures
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from emais.experiments import paper
+from emais.experiments.catalogue import ITEMS
+from emais.experiments.facts import Facts, claim
+from emais.experiments.logit_study import read_study
+from emais.experiments.paper import NAMES, OURS
+from emais.experiments.report import markdown_page
+from emais.experiments.reproduce import read_all, read_file
+from emais.experiments.rows import with_sd
+from emais.experiments.selection import by_row, of_item
+from emais.experiments.steptimes import read_timings
+from emais.experiments.verdicts import bold
+
+ROOT = Path(__file__).parent.parent
+TEMPLATES = ROOT / "docs" / "templates"
+PAGES = {"README.md": ROOT / "README.md", "results.md": ROOT / "docs/results.md", "auto.md": ROOT / "docs/auto.md"}
+
+
+def points(value: float, places: int = 2) -> str:
+    """A number with its decimals, and a minus sign that is one.
+
+    >>> points(-0.456), points(128.4, 0)
+    ('−0.46', '128')
+    """
+    return f"{value:.{places}f}".replace("-", "−")
+
+
+def beside_paper(facts: Facts, label: str) -> str:
+    """A table of results: a row for each length, a column for each method, the paper's mean in brackets."""
+    rows = by_row(of_item(ITEMS[label], facts.records))
+    names = [NAMES[s.config.method] for s in rows[0]]
+    lines = [["steps", *names], ["---"] * (1 + len(names))]
+    for row in rows:
+        cells = []
+        for setting, strong in zip(row, bold(row), strict=True):
+            text = with_sd(setting.mean, setting.sd)
+            text = f"**{text}**" if strong else text
+            theirs = None if setting.config.method in OURS else paper.find(setting.config)
+            cells.append(f"{text} ({theirs.mean:.2f})" if theirs else text)
+        lines.append([str(row[0].config.num_steps), *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def norms_agree(step: int) -> float:
+    """The correlation of full and logit gradient norms after so many steps."""
+    found = next(r for r in read_study(ROOT / "results" / "full_logit.jsonl") if r["step"] == step)
+    return statistics.correlation(found["norms"]["full"], found["norms"]["logit"])
+
+
+def environment(facts: Facts) -> Environment:
+    """What templates may call: all facts by their names, tables, and `claim`."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
+    )
+    made.filters["points"] = points
+    named: dict[str, Any] = {name: getattr(facts, name) for name in dir(facts) if not name.startswith("_")}
+    made.globals |= named | {"claim": claim, "beside_paper": lambda label: beside_paper(facts, label)}
+    made.globals |= {"study_tables": make_auto.tables, "replayed": make_auto.replayed, "norms_agree": norms_agree}
+    return made
+
+
+def rendered() -> dict[Path, str]:
+    """The text of every page and picture by its place."""
+    records = read_all(ROOT / "results")
+    pages = environment(Facts([*records, *read_file(ROOT / "results" / "auto_study.jsonl")]))
+    found = {path: pages.get_template(name).render() for name, path in PAGES.items()}
+    found[ROOT / "docs/tables.md"] = markdown_page(records, read_timings(ROOT / "benchmarks/results"))
+    return found | {ROOT / "docs/img" / name: text for name, text in make_figures.pictures().items()}
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing, and fail if something would change")
+    check = parser.parse_args().check
+    stale = [path for path, text in rendered().items() if not path.exists() or path.read_text("utf-8") != text]
+    for path, text in rendered().items():
+        if path in stale and not check:
+            path.write_text(text, encoding="utf-8")
+    for path in stale:
+        print(f"{path.relative_to(ROOT)}: {'not up to date: make docs' if check else 'written'}")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
