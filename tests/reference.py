@@ -135,3 +135,12 @@ def constrained_fit(s, v, w, mean):
         options={"maxiter": 2000, "ftol": 1e-15},
     )
     return found.x[:f], found.x[f:] * unit
+
+
+def cosine_rates(factors, num_steps, effective):
+    """The cosine's multiplier of each step, after the steps before it, each counted as its factor or as one."""
+    found, t = [], 0.0
+    for factor in factors:
+        found.append(0.5 * (1 + math.cos(math.pi * t / num_steps)))
+        t = min(num_steps, t + (factor if effective else 1))
+    return found

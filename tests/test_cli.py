@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 import emais
 from emais.cli import main
-from emais.experiments import demo, runner
+from emais.experiments import demo, logit_study, runner
 from emais.experiments.config import Config
+from emais.experiments.datasets import load
 from emais.experiments.files import write_whole
-from emais.experiments.logit_study import SNAPSHOTS, write_study
+from emais.experiments.logit_study import SNAPSHOTS, read_study, write_study
 from emais.experiments.results import Results
 
 
@@ -115,11 +119,12 @@ def test_ctrl_c_keeps_finished_runs_and_says_so(tmp_path, monkeypatch, capsys):
 
 def test_ctrl_c_shows_the_table_so_far(tmp_path, monkeypatch, capsys):
     lines = (Path(__file__).parent.parent / "results" / "fmnist.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "fmnist.jsonl").write_text(lines[0])  # SGD-Scan, 6250 steps, seed 0
+    today = next(line for line in lines if '"model": "lenet5"' in line)
+    (tmp_path / "fmnist.jsonl").write_text(lines[0] + today)  # both SGD-Scan, 6250 steps, seed 0; lenet5-relu first
     monkeypatch.setattr("emais.experiments.reproduce.run_all", lambda *args, **kwargs: stop())
     assert main(["reproduce", "tab:res_fmnist", "--seeds", "1", "--results", str(tmp_path)]) == 130
     out, err = capsys.readouterr()
-    assert "| 1e-3 | 6250 | **11.41** |" in out or "| 1e-3 | 6250 | 11.41 |" in out
+    assert "| 1e-3 | 6250 | 12.10 | – |" in out
     assert out.endswith(
         "\n26 runs are still to be done: finished runs are kept, the same command goes on with the others.\n"
     )
@@ -228,10 +233,16 @@ def test_a_network_that_does_not_take_the_images(tmp_path, monkeypatch, capsys):
     assert "lenet5 does not take images of (1, 8, 8) such as those of digits" in capsys.readouterr().err
 
 
+def test_settings_that_differ_in_their_schedule_are_told_apart(tmp_path, capsys):
+    assert main([*RUN, "schedule=steps,effective", "--results", str(tmp_path / "runs.jsonl")]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sgd-scan")]
+    assert ["schedule=effective" in line for line in lines] == [False, True]
+
+
 def test_a_resnet_follows_nobody(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "data=digits", "model=resnet18", "method=sgd-uni", "follow=emais", "num_steps=3"]) == 2
-    assert "only lenet5 and perceptron can follow another run, got resnet18" in capsys.readouterr().err
+    assert "only lenet5, lenet5-relu, perceptron can follow another run, got resnet18" in capsys.readouterr().err
     assert not (tmp_path / "out" / "runs.jsonl").exists()
 
 
@@ -286,7 +297,15 @@ def test_options_that_do_not_apply_are_named(capsys):
     assert "do not apply" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("there", [None, "", "{}\n", '{"step": 5000, "norms": {}, "minibatches": []}\n{"step": 25'])
+def studied(steps: Iterable[int], **layout: int) -> str:
+    """The file of a study; without a layout, of the network that was called lenet5 then."""
+    found = {"model": "lenet5", "method": "emais", "norms": {}, "minibatches": []} | layout
+    return "".join(json.dumps(found | {"step": step}) + "\n" for step in steps)
+
+
+@pytest.mark.parametrize(
+    "there", [None, "", "{}\n", studied([5000], layout=2) + '{"step": 25', studied(SNAPSHOTS)], ids=range(5)
+)
 def test_a_study_that_is_not_whole_is_made_again(there, tmp_path, monkeypatch, capsys):
     made = []
     monkeypatch.setattr("emais.experiments.reproduce.write_study", lambda *args: made.append(args[0]))
@@ -296,10 +315,23 @@ def test_a_study_that_is_not_whole_is_made_again(there, tmp_path, monkeypatch, c
     argv = ["reproduce", "fig:full_logit_grad", "--results", str(tmp_path)]
     assert main(argv) == 0
     assert made == [path]
-    path.write_text("".join(f'{{"step": {step}, "norms": {{}}, "minibatches": []}}\n' for step in SNAPSHOTS))
+    path.write_text(studied(SNAPSHOTS, layout=2))
     assert main([*argv, "--seeds", "2"]) == 0
     assert made == [path]
     assert "do not apply" in capsys.readouterr().out
+
+
+def test_a_study_goes_on_after_a_torn_line(tmp_path, monkeypatch):
+    path = tmp_path / "full_logit.jsonl"
+    path.write_text(studied(SNAPSHOTS) + '{"step": 25')
+    monkeypatch.setattr(logit_study, "load", lambda *args: load("digits"))
+    monkeypatch.setattr(logit_study, "snapshots", lambda data, steps, *args: ((step, nn.Identity()) for step in steps))
+    monkeypatch.setattr(logit_study, "study", lambda *args: {"norms": {}, "minibatches": []})
+    write_study(path, SNAPSHOTS, 0, "cpu", None)
+    assert [(r["step"], r["model"]) for r in read_study(path)] == [(step, "lenet5") for step in SNAPSHOTS]
+    older = [r["step"] for r in read_study(path, "lenet5-relu")]
+    assert older == list(SNAPSHOTS)
+    assert len(read_study(path, None)) == 2 * len(SNAPSHOTS)
 
 
 def test_a_study_checks_the_device_first(tmp_path, monkeypatch, capsys):
@@ -368,7 +400,7 @@ def test_a_report_passes_over_lines_that_are_no_runs(tmp_path, capsys):
 
 @pytest.mark.parametrize("options", [["--budget", "0"], ["--device", "mps"]])
 @pytest.mark.parametrize(
-    "command", [["train", "data=digits", "model=perceptron", "method=emais"], ["reproduce", "momentum"]]
+    "command", [["train", "data=digits", "model=perceptron", "method=emais"], ["reproduce", "relu_momentum"]]
 )
 def test_options_are_checked_first(command, options, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

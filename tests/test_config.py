@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from emais import EmaisError
-from emais.experiments.catalogue import ITEMS
 from emais.experiments.config import Config, parse
-from emais.experiments.results import Results, key_of
+from emais.experiments.results import LAYOUT, Results, key_of
 
 SHORT = "data=digits model=perceptron method=emais"
 
@@ -40,6 +39,7 @@ def test_settings_of_a_method_are_options():
         (f"{SHORT} optimizer=adm", "unknown optimizer 'adm'.*did you mean 'adam'"),
         (f"{SHORT} nmu_steps=3", "unknown key 'nmu_steps'.*did you mean 'num_steps'"),
         (f"{SHORT} rule=linaer", "unknown rule 'linaer'.*did you mean 'linear'"),
+        (f"{SHORT} schedule=effectve", "unknown schedule 'effectve'.*did you mean 'effective'"),
         (f"{SHORT} num_steps=0", "num_steps must be .* got 0"),
         (f"{SHORT} num_steps=1.5", "num_steps must be .* got 1.5"),
         (f"{SHORT} lr=fast", "lr must be a number, got 'fast'"),
@@ -94,40 +94,15 @@ def test_settings_of_several_numbers(tmp_path):
     runs = parse("data=digits model=perceptron method=emais-auto factors=1:0.3,1:0.1 window=50")
     assert [run.options for run in runs] == [{"factors": (1, f), "window": 50} for f in (0.3, 0.1)]
     results = Results(tmp_path / "runs.jsonl")
-    results.append({**runs[0].__dict__, "test_error": 3.0})
+    results.append({**runs[0].__dict__, "test_error": 3.0, "layout": LAYOUT})
     assert results.missing(runs) == runs[1:]  # a list once it has been written down, and still the same run
     with pytest.raises(EmaisError, match="lr must be a number, got '1:2'"):
         parse(f"{SHORT} lr=1:2")
 
 
-def test_the_catalogue():
-    assert len(ITEMS["tab:res_fmnist"].configs()) == 9 * 3 * 5
-    assert len(ITEMS["tab:res_cinic10"].configs()) == 9 * 2 * 2 * 5
-    assert len(ITEMS["tab:adam"].configs(seeds=2)) == 5 * 3 * 2
-    assert all(item.configs(1) for item in ITEMS.values())
-    for label in ("fig:is_scores", "fig:additional_state_updates", "fig:score_and_trvars", "emais_auto"):
-        assert {config.data for config in ITEMS[label].configs(1)} == {"fmnist", "cifar10"}
-    taus = {c.options["tau"] for c in ITEMS["fig:is_scores"].configs(1) if c.data == "cifar10" and c.options}
-    assert taus == {tau // 4 for tau in (5000, 10000, 30000, 70000)}  # the paper's, for a quarter of its steps
-    rates = {(c.method, c.lr) for c in ITEMS["tuned_lr_cifar10"].configs(1)}
-    assert rates == {(m, lr) for m in ("sgd-scan", "rais", "emais", "emais-auto") for lr in (0.03, 0.1, 0.3)}
-    assert [label for label, item in ITEMS.items() if item.beyond][:3] == ["emais_auto", "rais_rules", "momentum"]
-    looked_at = {(c.data, c.method) for c in ITEMS["batchnorm"].configs(1)}
-    assert looked_at == {
-        (data, method)
-        for data in ("cifar10", "chestxray14")
-        for method in ("sgd-scan", "sgd-uni", "rais", "presampling", "self-paced", "emais", "emais-auto")
-    } | {("cifar10", "confidence"), ("cifar10", "confvar")}
-    long = [c.method for c in ITEMS["batchnorm"].configs(1) if c.num_steps == 35000]
-    assert long == ["sgd-scan", "rais", "emais", "emais-auto"]
-    assert {c.weight_decay for c in ITEMS["batchnorm"].configs(1) if c.data == "cifar10"} == {1e-4, 5e-4}
-    with pytest.raises(EmaisError, match=r"seeds must be .* got 0"):
-        ITEMS["tab:adam"].configs(seeds=0)
-
-
 def record(seed, **more):
     config = Config("digits", "perceptron", "emais", seed=seed, **more)
-    return {**config.__dict__, "test_error": 3.0}
+    return {**config.__dict__, "test_error": 3.0, "layout": LAYOUT}
 
 
 def test_records_come_back_and_are_not_run_again(tmp_path):

@@ -10,6 +10,7 @@ from torch.utils.data import TensorDataset
 import emais
 from emais.experiments.config import parse
 from emais.experiments.datasets import Data
+from emais.experiments.lanes import Lanes
 from emais.experiments.sidebyside import SideBySide
 from emais.rng import Uniforms
 from emais.sampling import ExactSampler
@@ -308,9 +309,9 @@ def test_past_two_to_the_24():
     torch.testing.assert_close(r, torch.full_like(r, N / big), rtol=1e-4, atol=0)
 
 
-def test_runs_side_by_side_are_the_same_as_on_the_cpu():
-    methods = ",".join(emais.METHODS)
-    configs = parse(f"data=digits model=perceptron method={methods} lr=0.05 num_steps=60 batch_size=32")
+def small_group(device, seeds="0"):
+    """Runs of all methods side by side, with both schedules."""
+    text = f"data=digits model=perceptron method={','.join(emais.METHODS)} lr=0.05 num_steps=60 batch_size=32"
     g = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (300, 1, 4, 4), generator=g, dtype=torch.uint8)
     data = Data("made-up", "Made up", ("a", "b"), x, x[:, 0, 0, 0].long() // 128, x[:50], x[:50, 0, 0, 0].long() // 128)
@@ -318,11 +319,26 @@ def test_runs_side_by_side_are_the_same_as_on_the_cpu():
     def model():
         return nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 2))
 
-    runs = []
-    for device in ("cpu", "cuda"):
-        group = SideBySide(configs, data, model, device)
-        group.train(points=3)
-        runs.append([result for _, result in group.finish()])
-    for config, a, b in zip(configs, *runs, strict=True):
+    return SideBySide(parse(f"{text} schedule=steps,effective seed={seeds}"), data, model, device)
+
+
+def curves_of(group):
+    group.train(points=3)
+    return [result["curves"] for _, result in group.finish()]
+
+
+def test_runs_side_by_side_are_the_same_as_on_the_cpu():
+    group = small_group("cuda")
+    for config, a, b in zip(group.configs, curves_of(small_group("cpu")), curves_of(group), strict=True):
         for name in ("loss", "lr", "lr_scale"):
-            assert b["curves"][name] == pytest.approx(a["curves"][name], rel=5e-2, abs=1e-3), (config.method, name)
+            assert b[name] == pytest.approx(a[name], rel=5e-2, abs=1e-3), (config.method, name)
+
+
+def test_runs_side_by_side_are_the_same_without_lanes():
+    """With more runs than lanes."""
+    lanes, plain = small_group("cuda", "0-2"), small_group("cuda", "0-2")
+    plain.lanes = Lanes("cpu")
+    assert len(lanes.configs) > 2 * len(lanes.lanes._streams)
+    for config, a, b in zip(lanes.configs, curves_of(plain), curves_of(lanes), strict=True):
+        for name in ("loss", "lr", "lr_scale", "tr_unif"):
+            assert b[name] == pytest.approx(a[name], rel=1e-2, abs=1e-3), (config.method, name)

@@ -1,14 +1,47 @@
-"""The networks: shapes, stems, stochastic depth, and ResNet18 as it always was."""
+"""The networks: both LeNet5s written out, shapes, stems, normalisation, stochastic depth, ResNet18 as it always was."""
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from emais import EmaisError
-from emais.experiments.models import Bottleneck, ResNet18, ResNet50, make_resnet
+from emais.experiments.models import Bottleneck, LeNet5, LeNet5ReLU, ResNet18, ResNet18GN, ResNet50, make_resnet
 from emais.experiments.training import initialised
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def lenet5(x, parameters, activation, pool):
+    """Two convolutions and three linear layers, by torch's functions."""
+    w = iter(parameters)
+    x = pool(activation(F.conv2d(x, next(w), next(w), padding=2)), 2)
+    x = pool(activation(F.conv2d(x, next(w), next(w))), 2).flatten(1)
+    for _ in range(2):
+        x = activation(F.linear(x, next(w), next(w)))
+    return F.linear(x, next(w), next(w))
+
+
+def test_both_lenet5s_written_out():
+    classic, relu = initialised(LeNet5, 3), initialised(LeNet5ReLU, 3)
+    x = torch.rand(4, 1, 28, 28)
+    scaled = (x - 0.2860) / 0.3530
+    torch.testing.assert_close(classic(x), lenet5(scaled, classic.parameters(), torch.tanh, F.avg_pool2d))
+    torch.testing.assert_close(relu(x), lenet5(x, relu.parameters(), F.relu, F.max_pool2d))
+    for a, b in zip(classic.parameters(), relu.parameters(), strict=True):  # one start for both
+        assert torch.equal(a, b)
+    assert LeNet5(7)(x).shape == LeNet5ReLU(7)(x).shape == (4, 7)
+
+
+@pytest.mark.parametrize(("model", "alone"), [(ResNet18, False), (ResNet18GN, True)])
+def test_whether_a_sample_depends_on_the_others_of_its_minibatch(model, alone):
+    net = initialised(lambda: model(4, width=32), 0).train()
+    x = torch.randn(6, 3, 8, 8)
+    same = torch.cat([x[:3], x[:3] + 1])
+    with torch.no_grad():
+        assert torch.allclose(net(x)[:3], net(same)[:3], atol=1e-5) == alone
+    names = {type(module).__name__ for module in net.modules()}
+    assert names & {"BatchNorm2d", "GroupNorm"} == ({"GroupNorm"} if alone else {"BatchNorm2d"})
 
 
 def test_resnet18_computes_what_it_did_before_there_was_a_resnet50():
@@ -31,6 +64,8 @@ def test_stems(stem, size, side):
 
 def test_the_experiments_networks():
     small, large = make_resnet("resnet18", 32, 3, 10), make_resnet("resnet50", 72, 1, 14)
+    assert type(small) is ResNet18
+    assert type(make_resnet("resnet18-gn", 32, 3, 10)) is ResNet18GN
     assert len(small.stem) == 2
     assert small.stochastic_depth == 0
     assert len(large.stem) == 3

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+import emais
 from emais import EmaisError
 from emais.experiments import runner
-from emais.experiments.config import Config, parse
+from emais.experiments.config import MODELS, Config, parse
 from emais.experiments.datasets import Data
-from emais.experiments.runner import at_once, check_device, check_memory, check_run, run_all
+from emais.experiments.models import RESNETS
+from emais.experiments.runner import TRAINERS, at_once, check_device, check_memory, check_run, imported, run_all
 
 TEXT = "data=digits model=perceptron method=emais batch_size=32 num_steps=5"
 
@@ -87,6 +93,16 @@ def test_a_resnet_needs_two_samples() -> None:
     data = Data("cifar10", "CIFAR-10", ("a", "b"), x, y, x, y)
     with pytest.raises(EmaisError, match="resnet18 has BatchNorm, which needs minibatches of two or more"):
         check_run(resnet(1), data)
+    check_run(replace(resnet(1), model="resnet18-gn"), data)  # GroupNorm does not
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_network_has_a_place(model: str, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (139 << 30, 139 << 30))
+    run = Config("fmnist", model, "emais")
+    assert at_once(run, "cuda") > 1
+    check_memory(run, "cpu")
+    assert (model in runner.SMALL) == (model not in RESNETS)
 
 
 def test_runs_on_other_data_of_the_same_name(tmp_path: Path, monkeypatch) -> None:
@@ -135,3 +151,60 @@ def test_runs_of_another_process_are_counted(tmp_path: Path, monkeypatch) -> Non
     monkeypatch.setattr(runner, "run_group", group)
     assert run_all(parse(f"{TEXT} seed=0-3"), path) == []
     assert (made[0].runs, made[0].steps) == (4, 20)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch) -> Path:
+    """A copy of the package; `source_hash` is that of the copy."""
+    root = tmp_path / "emais"
+    shutil.copytree(Path(emais.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(emais, "__file__", str(root / "__init__.py"))
+    monkeypatch.setattr(runner, "source_hash", runner.source_hash.__wrapped__)  # without its memory
+    return root
+
+
+TRAINING = ("sidebyside", "single", "following", "models", "lanes", "updates", "config", "datasets/fmnist")
+OF_RUNS = ("engine.py", "candidates.py", "methods/self_paced.py", *(f"experiments/{name}.py" for name in TRAINING))
+OF_REPORTS = ("tables", "findings", "verdicts", "significance", "page", "catalogue", "facts", "reproduce")
+
+
+def test_the_source_of_a_run_is_what_its_numbers_come_from(package: Path) -> None:
+    before = runner.source_hash()
+    for name in OF_REPORTS:
+        with (package / "experiments" / f"{name}.py").open("a") as file:
+            file.write("# changed\n")
+    assert runner.source_hash() == before
+    seen = {before}
+    for name in OF_RUNS:
+        with (package / name).open("a") as file:
+            file.write("# changed\n")
+        seen.add(runner.source_hash())
+    assert len(seen) == 1 + len(OF_RUNS)
+
+
+def test_all_that_the_trainers_load_is_hashed() -> None:
+    """Whatever else they import could change the numbers of a run without changing its hash."""
+    folder = Path(emais.__file__).parent / "experiments"
+    files = {path.relative_to(folder).as_posix() for path in imported([folder / f"{name}.py" for name in TRAINERS])}
+    code = f"import sys\nfrom emais.experiments import {', '.join(TRAINERS)}\nprint(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    start = "emais.experiments."
+    names = [name.removeprefix(start).replace(".", "/") for name in loaded if name.startswith(start)]
+    assert len(names) > 20
+    missing = {f"{n}/__init__.py" if (folder / n).is_dir() else f"{n}.py" for n in names} - files
+    assert missing == {"files.py", "progress.py"}  # how loaders write a cache, and a bar
+
+
+def test_imports_are_followed_from_file_to_file(tmp_path: Path) -> None:
+    texts = {
+        "a": "from .b import x\nfrom .parts import y\nimport torch\n",
+        "b": "from .a import z\n",
+        "unused": "",
+        "parts/__init__": "from .one import y\n",
+        "parts/one": "",
+    }
+    (tmp_path / "parts").mkdir()
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    found = {path.relative_to(tmp_path).with_suffix("").as_posix() for path in imported([tmp_path / "a.py"])}
+    assert found == {"a", "b", "parts/__init__", "parts/one"}

@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
+from reference import cosine_rates
 from torch import nn
 
 import emais
@@ -12,7 +13,7 @@ from emais.experiments import runner
 from emais.experiments.config import parse
 from emais.experiments.datasets import Data
 from emais.experiments.following import Following, recorded_sizes
-from emais.experiments.models import LeNet5
+from emais.experiments.models import LeNet5, LeNet5ReLU
 from emais.experiments.results import Results
 from emais.experiments.runner import groups, run_all
 from emais.experiments.sidebyside import SideBySide
@@ -35,13 +36,29 @@ def made_up(n=200):
     return Data("made-up", "Made up", ("a", "b", "c"), x, y, x[:100], y[:100])
 
 
-def test_stacked_networks_compute_what_they_would_alone():
-    net = Stacked(LeNet5, seeds=[3, 4])
+def uneven():
+    """Seven in eight samples are of one class and soon learned: importance sampling is worth many steps here."""
+    data = made_up()
+    return replace(data, y_train=torch.where(torch.arange(len(data.y_train)) % 8 == 0, data.y_train, 0))
+
+
+@pytest.mark.parametrize("model", [LeNet5, LeNet5ReLU])
+def test_stacked_networks_compute_what_they_would_alone(model):
+    net = Stacked(model, seeds=[3, 4])
     x = torch.rand(2, 5, 1, 28, 28)
     z = net(net.flat, x)
     for k, seed in enumerate((3, 4)):
-        torch.testing.assert_close(z[k], initialised(LeNet5, seed)(x[k]))
+        torch.testing.assert_close(z[k], initialised(model, seed)(x[k]))
         torch.testing.assert_close(z[k], net.module(k)(x[k]))
+    (stacked,) = torch.autograd.grad(z.square().sum(), net.flat)
+    alone = net.module(1)
+    alone(x[1]).square().sum().backward()
+    torch.testing.assert_close(stacked[1], torch.cat([p.grad.flatten() for p in alone.parameters()]))
+
+
+def test_a_layer_that_cannot_be_stacked_is_named():
+    with pytest.raises(EmaisError, match="networks side by side cannot have a layer GELU"):
+        Stacked(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.GELU()), seeds=[0])
 
 
 @pytest.mark.parametrize(("name", "kind"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam)])
@@ -95,6 +112,22 @@ def test_a_run_is_the_loop_of_the_readme():
         # the schedule's rate at a point, here a mean over its steps
         assert result["curves"]["lr"][30] == pytest.approx(run.curves["lr"][30], rel=0.02)
         assert result["test_error"] == pytest.approx(run.test_error, abs=1.01)
+
+
+def test_the_schedule_counts_steps_or_effective_steps():
+    steps = 120
+    configs = parse(f"{TEXT} method=rais,emais lr=0.1 num_steps={steps} schedule=steps,effective")
+    group = SideBySide(configs, uneven(), small)
+    group.train(points=1)
+    for k, (config, result) in enumerate(group.finish()):
+        rates, factors = group.curves._rows[:, k, 1:3].double().T
+        early = config.schedule == "effective"
+        want = 0.1 * torch.tensor(cosine_rates(factors.tolist(), steps, early), dtype=torch.float64)
+        torch.testing.assert_close(rates, want, rtol=1e-4, atol=1e-7)
+        assert factors.sum() > 1.1 * steps
+        assert result["effective_steps"] == steps
+        assert bool(rates[-3] == 0) == early
+        assert (result["curves"]["lr"][-1] == 0) == early
 
 
 def test_refits_come_when_they_are_due():
@@ -233,3 +266,15 @@ def test_a_minibatch_that_follows_another_run(tmp_path):
         recorded_sizes(replace(config, optimizer="adam"), [flat])
     with pytest.raises(EmaisError, match="only sgd-uni can follow"):
         parse(f"{TEXT} method=rais follow=emais")
+
+
+def test_a_run_that_follows_may_count_effective_steps():
+    runs = parse(f"{TEXT} method=emais lr=0.1 num_steps=30 schedule=steps,effective")
+    followers = [replace(run, method="sgd-uni", follow="emais") for run in runs]
+    curves = {"step": list(range(1, 31)), "lr_scale": [1.0] * 25 + [4.0] * 5}
+    group = Following(followers, made_up(), small, "cpu", [{**asdict(run), "curves": curves} for run in runs])
+    group.train(points=1)
+    for k, config in enumerate(followers):
+        rates, factors = group.curves._rows[:, k, 1:3].double().T
+        want = torch.tensor(cosine_rates(factors.tolist(), 30, config.schedule == "effective"), dtype=torch.float64)
+        torch.testing.assert_close(rates, 0.1 * want, rtol=1e-4, atol=1e-7)

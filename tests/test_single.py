@@ -1,9 +1,11 @@
 """One ResNet alone: the loop against an ordinary one, all methods, several labels, and what a GPU must not change."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
+from reference import cosine_rates
 from torch import nn
 
 import emais
@@ -11,7 +13,7 @@ from emais.experiments.batchnorm import UNIFORM, fresh_statistics
 from emais.experiments.config import Config
 from emais.experiments.datasets import Data
 from emais.experiments.metrics import average_precision, error_percent, map_percent
-from emais.experiments.models import ResNet18, ResNet50
+from emais.experiments.models import ResNet18, ResNet18GN, ResNet50
 from emais.experiments.objectives import MANY_LABELS, ONE_LABEL
 from emais.experiments.ready import make_optimizer
 from emais.experiments.single import Single
@@ -46,7 +48,8 @@ def deep():
 
 def config(method="sgd-scan", **settings):
     options = OPTIONS.get(method, {})
-    return Config("cifar10", "resnet18", method, **{"num_steps": 14, "batch_size": 8, "options": options} | settings)
+    given = {"model": "resnet18", "num_steps": 14, "batch_size": 8, "options": options} | settings
+    return Config("cifar10", method=method, **given)
 
 
 def losses(trainer):
@@ -115,6 +118,30 @@ def test_sgd_scan_is_an_ordinary_loop(optimizer, lr):
     torch.testing.assert_close(trainer.curves._rows[:, 0, 1], torch.tensor(rates), rtol=1e-5, atol=1e-8)
     for ours, theirs in zip(trainer.net.parameters(), net.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["steps", "effective"])
+@pytest.mark.parametrize("method", ["rais", "emais"])
+def test_the_schedule_counts_steps_or_effective_steps(method, schedule):
+    data, early = made_up(), schedule == "effective"
+    easy = replace(data, y_train=torch.where(torch.arange(64) % 8 == 0, data.y_train, 0))  # most are soon learned
+    trainer = Single(config(method, schedule=schedule, num_steps=40), easy, model=network)
+    trainer.train(points=1)
+    rates, factors = trainer.curves._rows[:, 0, 1:3].double().T
+    want = 0.01 * torch.tensor(cosine_rates(factors.tolist(), 40, early), dtype=torch.float64)
+    torch.testing.assert_close(rates, want, rtol=1e-4, atol=1e-8)
+    assert factors.sum() > 41
+    assert bool(rates[-1] == 0) == early
+    assert next(trainer.finish())[1]["effective_steps"] == 40
+
+
+def test_without_batchnorm_nothing_is_recalibrated():
+    for model, there in ((network, True), (lambda: ResNet18GN(4, width=32), False)):
+        trainer = Single(config(num_steps=2), made_up(size=8), model=model)
+        trainer.train(points=1)
+        [(_, result)] = trainer.finish()
+        assert ("recalibrated" in result) == there
+        assert 0 <= result["test_error"] <= 100
 
 
 def test_scoring_leaves_batch_normalisation_alone():
@@ -236,6 +263,7 @@ def test_the_network_of_the_configuration():
     trainer = Single(config(num_steps=2), made_up())
     assert isinstance(trainer.net, ResNet18)
     assert trainer.net(torch.zeros(1, 3, 16, 16)).shape == (1, 4)
+    assert isinstance(Single(config(num_steps=2, model="resnet18-gn"), made_up()).net, ResNet18GN)
 
 
 @pytest.mark.parametrize("objective", [ONE_LABEL, MANY_LABELS])

@@ -58,6 +58,7 @@ def test_draw_goes_on_with_what_a_saved_loader_had_ahead(task):
         ("presampling", {"switch": True}),
         ("emais-auto", {"powers": 0.5}),
         ("emais-auto", {"powers": (0.3, 0.7), "warmup_epochs": 0}),
+        ("self-paced", {"warmup_epochs": 0}),
     ],
 )
 def test_resume_is_exact(task, method, options, at, workers):

@@ -92,7 +92,8 @@ def run_demo(args: argparse.Namespace) -> None:
 KEYS = (
     "Keys: data, model and method, which must be given (one that is not known is answered with those that are); "
     "optimizer (sgd), lr (0.01), weight_decay (0.001), num_steps (6250), seed (0), batch_size (128), momentum (0.9), "
-    "rule (the method's), refresh_every (0: never), follow (no other run), and the settings of the method."
+    "rule (the method's), refresh_every (0: never), follow (no other run), schedule (steps), and the settings of the "
+    "method."
 )
 
 

@@ -101,7 +101,7 @@ class Following(SideBySide):
         schedule = 0.5 * (1 + torch.cos(math.pi / self.num_steps * self.t_eff)).float()
         factor = size.squeeze(1) / self.batch_size
         self.update(gradient, self.rate * schedule * factor)
-        self.t_eff.add_(1)
+        self.t_eff.add_(torch.where(self.effective, factor, 1.0)).clamp_(max=self.num_steps)
         self._t.add_(1)
         nothing = torch.zeros(4, dtype=torch.float64, device=self.device)
         self.curves.log(total.detach(), self.rate * schedule, factor, [(nothing[:3], nothing[3])] * len(self.engines))

@@ -85,15 +85,19 @@ def numbers(r: Tensor, grads: Tensor) -> dict[str, float]:
 
 def read_study(path: Path, model: str | None = "lenet5") -> list[Record]:
     """What `write_study` wrote of a network, or of all, without what is not whole; none if there is no such file."""
-    whole = {"model", "method", "step", "norms", "minibatches"}
-    lines = [line for line in Results(path).lines() if isinstance(line, dict) and line.keys() >= whole]
+    lines = [line for line in Results(path).lines() if is_study(line)]
     return [line for line in map(upgraded, lines) if model in (line["model"], None)]
+
+
+def is_study(line: object) -> bool:
+    """Whether this is a line of `write_study`."""
+    return isinstance(line, dict) and line.keys() >= {"model", "method", "step", "norms", "minibatches"}
 
 
 def write_study(out: Path, steps: tuple[int, ...], seed: int, device: str, folder: Path | None) -> None:
     """Train, study all snapshots, write one JSON line for each after what the file holds already."""
     check_device(device)
-    Results(out).must_be_writable()
+    Results(out).must_be_writable(known=is_study)
     data = load("fmnist", folder)
     x, y = data.scaled(data.x_train), data.y_train
     lines = []
@@ -101,8 +105,9 @@ def write_study(out: Path, steps: tuple[int, ...], seed: int, device: str, folde
         found = study(model.cpu(), x, y, torch.Generator().manual_seed(seed))
         about = {"data": "fmnist", "model": "lenet5", "method": "emais", "seed": seed, "step": step}
         lines.append(json.dumps(rounded(about | found | {"layout": LAYOUT} | surroundings(device))))
+    torn = out.exists() and out.read_bytes()[-1:] not in (b"", b"\n")  # a last line that was never finished
     with out.open("a", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+        file.write("\n".join([*([""] if torn else []), *lines]) + "\n")
 
 
 def main() -> None:

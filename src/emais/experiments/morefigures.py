@@ -72,9 +72,9 @@ def auto_figure(records: Sequence[Record]) -> list[Figure]:
     """EMAIS-auto beside EMAIS and each of its candidates alone, where these were run."""
     charts = []
     for row in by_row(present(of_item(ITEMS["emais_auto"], records))):
-        if not any(s.config.options for s in row):
+        alone = [s for s in row if "factors" in s.config.options]
+        if not alone:
             continue
-        alone = [s for s in row if s.config.options]
         lines: list[Line] = [(s, starred(s.config), None) for s in row if not s.config.options]
         lines += [(s, variant(s.config).partition(" with ")[2], k) for s, k in zip(alone, (1, 2, 4, 3), strict=False)]
         key = key_of(row[0], "auto")

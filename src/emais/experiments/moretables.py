@@ -49,9 +49,8 @@ def tuned_table(item: Item, records: Sequence[Record]) -> Table:
     settings = of_item(item, records)
     rates = sorted({s.config.lr for s in settings})
     rows, ends = [], False
-    for own in by_method(settings):
-        if not present(own):
-            continue
+    methods = by_method(settings)
+    for own in [own for own in methods if present(own)] or methods:
         best = best_rate(own)
         at = {s.config.lr: s for s in own}
         cells = [value_cell(at[rate], rate == best) for rate in rates]

@@ -265,7 +265,7 @@ def in_words(config: Config) -> str:
     'emais-auto   digits perceptron sgd lr=0.01 weight_decay=0.001 T=6250 momentum=0.5 factors=1:0.3'
     """
     always = f"lr={config.lr:g} weight_decay={config.weight_decay:g} T={config.num_steps}"
-    rare = ("batch_size", "momentum", "rule", "refresh_every", "follow")
+    rare = ("batch_size", "momentum", "rule", "refresh_every", "follow", "schedule")
     values = {f.name: (getattr(config, f.name), f.default) for f in fields(Config) if f.name in rare}
     shown = {name: value for name, (value, default) in values.items() if value != default} | config.options
     more = [f"{k}={':'.join(map(str, v)) if isinstance(v, tuple) else v}" for k, v in shown.items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -31,7 +31,7 @@ LAYOUT = 2  # of the records that this version writes; `upgraded` reads older on
 def upgraded(record: Record) -> Record:
     """A record of the first layout in the words of this one: what these words meant then has other names today.
 
-    `lenet5` was the network with ReLU, RAIS's schedule counted effective steps unless another rule was given,
+    `lenet5` was the network with ReLU, the schedule counted effective steps under RAIS's learning-rate rule,
     Self-paced set 1/K from its first minibatch, and EMAIS-auto had the powers 1 and 0.5. That a record has no `layout`
     goes on telling that it is old.
 
@@ -44,7 +44,7 @@ def upgraded(record: Record) -> Record:
     if "layout" in record:
         return record
     found = {**record, "model": {"lenet5": "lenet5-relu"}.get(record["model"], record["model"])}
-    if record["method"] == "rais" and record.get("rule") in (None, "rais"):
+    if record.get("rule") == "rais" or (record["method"] == "rais" and record.get("rule") is None):
         found.setdefault("schedule", "effective")
     then: dict[str, Record] = {"self-paced": {"warmup_epochs": 0}, "emais-auto": {"powers": [1, 0.5]}}
     found["options"] = then.get(record["method"], {}) | record.get("options", {})
@@ -136,9 +136,12 @@ class Results:
         done = set(map(key_of, self.read()))
         return [config for config in configs if config.key() not in done]
 
-    def must_be_writable(self, runs: int = 1) -> None:
-        """Say before hours of training that so many runs could not be written down; leaves no file behind."""
-        self._must_hold_runs()
+    def must_be_writable(self, runs: int = 1, known: Callable[[object], bool] = has_key) -> None:
+        """Say before hours of training that so many runs could not be written down; leaves no file behind.
+
+        known: what tells a line of such a file from one of another kind.
+        """
+        self._must_hold(known)
         there = self.path.exists() or self.path.is_symlink()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,12 +156,12 @@ class Results:
         except OSError as error:
             raise self._unwritable(error) from None
 
-    def _must_hold_runs(self) -> None:
+    def _must_hold(self, known: Callable[[object], bool]) -> None:
         """Refuse a file of another kind; one that is empty, or holds a single torn record, will do."""
         content = self._content().strip()
         whole = list(whole_lines(content))
         torn = not whole and content.startswith(b'{"') and b"\n" not in content
-        if content and not torn and not any(map(has_key, whole)):
+        if content and not torn and not any(map(known, whole)):
             raise EmaisError(f"{self.path} is no file of runs: give another one with --results")
 
     def _unwritable(self, error: OSError) -> EmaisError:
@@ -184,7 +187,7 @@ def add(file: IO[bytes], record: Record) -> bool:
     if last.startswith(b"{") and not whole:  # torn: what is left of a line that was never finished
         file.truncate(len(content) - len(last))
         last = b""
-    key = key_of(record)
+    key = key_of(upgraded(record))
     if any(has_key(line) and key_of(upgraded(line)) == key and measures(line) for line in whole_lines(content)):
         return False
     file.write((b"\n" if last else b"") + json.dumps(record).encode() + b"\n")

@@ -115,7 +115,7 @@ def check_run(config: Config, data: Data) -> None:
             f"{data.name} have no such probability; use emais or rais for them"
         )
     if config.follow and config.model not in SMALL:
-        raise EmaisError(f"only {' and '.join(SMALL)} can follow another run, got {config.model}")
+        raise EmaisError(f"only {', '.join(SMALL)} can follow another run, got {config.model}")
     if config.model in BATCH_NORM and config.batch_size < 2:
         raise EmaisError(f"{config.model} has BatchNorm, which needs minibatches of two or more: got batch_size=1")
     if config.model in SMALL:

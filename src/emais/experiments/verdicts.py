@@ -46,16 +46,21 @@ def bold(settings: Sequence[Setting]) -> list[bool]:
     return [better(s, s.mean, best.mean) or abs(s.mean - best.mean) <= reach for s in settings]  # NaN: False
 
 
+def summary(setting: Setting) -> tuple[float, float, int]:
+    """Mean, standard deviation and number of the seeds that have a value: one that diverged to NaN does not count."""
+    return setting.mean, setting.sd, sum(map(math.isfinite, setting.values))
+
+
 def standard_error(a: Setting, b: Setting) -> float:
     """Of the difference of two means; NaN where one of them has fewer than two seeds."""
-    return math.sqrt(a.sd**2 / len(a.values) + b.sd**2 / len(b.values))
+    (_, sd_a, n_a), (_, sd_b, n_b) = summary(a), summary(b)
+    return math.sqrt(sd_a**2 / n_a + sd_b**2 / n_b)
 
 
 def p_value(a: Setting, b: Setting) -> float:
     """Of Welch's test for the means of two settings; NaN where one of them has fewer than three seeds."""
-    if min(len(a.values), len(b.values)) < ENOUGH:
-        return math.nan
-    return welch((a.mean, a.sd, len(a.values)), (b.mean, b.sd, len(b.values)))
+    first, second = summary(a), summary(b)
+    return welch(first, second) if min(first[2], second[2]) >= ENOUGH else math.nan
 
 
 def differ(pairs: Sequence[tuple[Setting, Setting]]) -> list[bool]:
@@ -63,14 +68,9 @@ def differ(pairs: Sequence[tuple[Setting, Setting]]) -> list[bool]:
     return [p < LEVEL for p in holm([p_value(a, b) for a, b in pairs])]
 
 
-def clearly(a: Setting, b: Setting) -> bool:
-    """Whether two means differ by more than chance, as the only two compared."""
-    return differ([(a, b)])[0]
-
-
 def paper_p_value(setting: Setting, value: Value) -> float:
     """Of Welch's test for our mean and the paper's, over its five seeds."""
-    return welch((setting.mean, setting.sd, len(setting.values)), (value.mean, value.sd, SEEDS))
+    return welch(summary(setting), (value.mean, value.sd, SEEDS))
 
 
 def verdict(setting: Setting, value: Value | None) -> Verdict:
