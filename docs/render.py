@@ -3,7 +3,7 @@
     python docs/render.py            # or make docs
     python docs/render.py --check    # says which of them are not up to date
 
-README.md, docs/results.md and docs/auto.md are made from docs/templates: a number there is a call of a fact
+README.md, docs/results.md, docs/auto.md and docs/costs.md are made from docs/templates: a number there is a call of a fact
 (src/emais/experiments/facts.py), and a claim that no longer holds stops the rendering. docs/tables.md and the pictures
 under docs/img have no template.
 """
@@ -34,7 +34,9 @@ from emais.experiments.verdicts import bold
 
 ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "docs" / "templates"
-PAGES = {"README.md": ROOT / "README.md", "results.md": ROOT / "docs/results.md", "auto.md": ROOT / "docs/auto.md"}
+PAGES = {"README.md": ROOT / "README.md"} | {
+    name: ROOT / "docs" / name for name in ("results.md", "auto.md", "costs.md")
+}
 
 
 def points(value: float, places: int = 2) -> str:
@@ -68,6 +70,13 @@ def norms_agree(step: int) -> float:
     return statistics.correlation(found["norms"]["full"], found["norms"]["logit"])
 
 
+def step_ratio(case: str, method: str, spread: bool = True) -> str:
+    """The time of a step over plain SGD's, as the benchmarks measured it, and its range over processes."""
+    row = next(t for t in read_timings(ROOT / "benchmarks/results") if (t["case"], t["method"]) == (case, method))
+    low_high = f" ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})" if spread and "ratio_low" in row else ""
+    return f"{row['ratio']:.3f}{low_high}"
+
+
 def environment(facts: Facts) -> Environment:
     """What templates may call: all facts by their names, tables, and `claim`."""
     made = Environment(
@@ -76,7 +85,12 @@ def environment(facts: Facts) -> Environment:
     made.filters["points"] = points
     named: dict[str, Any] = {name: getattr(facts, name) for name in dir(facts) if not name.startswith("_")}
     made.globals |= named | {"claim": claim, "beside_paper": lambda label: beside_paper(facts, label)}
-    made.globals |= {"study_tables": make_auto.tables, "replayed": make_auto.replayed, "norms_agree": norms_agree}
+    made.globals |= {
+        "study_tables": make_auto.tables,
+        "replayed": make_auto.replayed,
+        "norms_agree": norms_agree,
+        "step_ratio": step_ratio,
+    }
     return made
 
 
