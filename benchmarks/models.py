@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from emais.experiments.models import ResNet, ResNet18, ResNet50
+from emais.experiments.train.models import ResNet, ResNet18, ResNet50
 
 CASES: dict[str, tuple[str, Callable[[], ResNet], int]] = {
     "ResNet18, 3x3 stem, 32 px": ("resnet18", lambda: ResNet18(10), 32),

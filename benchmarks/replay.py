@@ -25,11 +25,12 @@ import torch
 from common import save
 
 from emais.engine import Engine
-from emais.experiments.abreast import Abreast
-from emais.experiments.config import parse
-from emais.experiments.datasets import load
-from emais.experiments.runner import SMALL, can_compile
-from emais.experiments.sidebyside import SideBySide
+from emais.experiments.data import load
+from emais.experiments.runs.machine import can_compile
+from emais.experiments.runs.sweep import parse
+from emais.experiments.train.models import SMALL
+from emais.experiments.train.resnets_together import Abreast
+from emais.experiments.train.stacked_runs import SideBySide
 from emais.transfer import Observation
 
 FACTORS = (1.0, 0.3, 0.1, 0.03)

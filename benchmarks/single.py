@@ -2,10 +2,10 @@
 
     python benchmarks/single.py [--model lenet5|resnet18|resnet50] [--methods emais,rais] [--compile] [--out FOLDER]
 
-Draw, crop and flip, forward, backward, statistics, update and log, as `emais.experiments.single.Single` runs them: on a
-GPU in bf16 as one CUDA graph. Images and labels are random: lenet5 on 60,000 grey images of 28 pixels with ten
-classes, resnet18 on 50,000 colour ones of 32, resnet50 on 4,000 grey ones of 80 with 14 labels, which Confidence and
-ConfVar do not take. What RAIS (refits) and EMAIS-auto (decisions) do only now and then is timed apart and added.
+Draw, crop and flip, forward, backward, statistics, update and log, as `emais.experiments.train.resnet_run.Single` runs
+them: on a GPU in bf16 as one CUDA graph. Images and labels are random: lenet5 on 60,000 grey images of 28 pixels with
+ten classes, resnet18 on 50,000 colour ones of 32, resnet50 on 4,000 grey ones of 80 with 14 labels, which Confidence
+and ConfVar do not take. What RAIS (refits) and EMAIS-auto (decisions) do only now and then is timed apart and added.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from common import Step, hardware, save, seldom, side_by_side
 
 import emais
 from emais.experiments.config import Config
-from emais.experiments.datasets import Data
-from emais.experiments.models import LeNet5
-from emais.experiments.single import Single
+from emais.experiments.data import Data
+from emais.experiments.train.models import LeNet5
+from emais.experiments.train.resnet_run import Single
 
 SHAPES = {
     "lenet5": ("fmnist", 60_000, 1, 28, 10),

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import emais
-from emais.experiments.models import LeNet5, ResNet18
+from emais.experiments.train.models import LeNet5, ResNet18
 from emais.functional import cross_entropy_gradients
 
 N = 128

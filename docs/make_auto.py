@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import emais
-from emais.experiments.paper import NETWORKS
-from emais.experiments.results import Record, Results
-from emais.experiments.selection import number
-from emais.experiments.training import mean_sd
+from emais.experiments.analysis.paper import NETWORKS
+from emais.experiments.numbers import mean_sd, number
+from emais.experiments.runs.store import Record, Results
 
 ROOT = Path(__file__).parent.parent
 FILES = ("fmnist.jsonl", "cifar10.jsonl", "auto_study.jsonl")

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from make_auto import FORMER, LETTERS, Place, Variant, base_of, variants
 
-from emais.experiments.catalogue import ITEMS
-from emais.experiments.chart import HEIGHT, WIDTH, Chart, Series, svg
-from emais.experiments.figures import chart, metric_chart, score_chart
-from emais.experiments.page import STYLE
-from emais.experiments.results import Results
-from emais.experiments.selection import of_item
-from emais.experiments.training import mean_sd
+from emais.experiments.analysis.settings import of_item
+from emais.experiments.numbers import mean_sd
+from emais.experiments.report.figures.chart import HEIGHT, WIDTH, Chart, Series, svg
+from emais.experiments.report.figures.curves import chart, metric_chart, score_chart
+from emais.experiments.report.page import STYLE
+from emais.experiments.runs.catalogue import ITEMS
+from emais.experiments.runs.store import Results
 
 ROOT = Path(__file__).parent.parent
 SCALE, STEPS = 0.62, 12500

@@ -4,8 +4,8 @@
     python docs/render.py --check    # says which of them are not up to date
 
 README.md, docs/results.md, docs/auto.md and docs/costs.md are made from docs/templates: a number there is a call of a
-fact (src/emais/experiments/facts.py), and a claim that no longer holds stops the rendering. docs/tables.md and the
-pictures under docs/img have no template.
+fact (src/emais/experiments/analysis/facts.py), and a claim that no longer holds stops the rendering. docs/tables.md and
+the pictures under docs/img have no template.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import make_auto
 import make_figures
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from emais.experiments import paper
-from emais.experiments.catalogue import ITEMS
-from emais.experiments.facts import Facts, claim
-from emais.experiments.logit_study import read_study
-from emais.experiments.paper import NAMES, OURS
-from emais.experiments.report import markdown_page
-from emais.experiments.reproduce import read_all, read_file
-from emais.experiments.rows import with_sd
-from emais.experiments.selection import by_row, of_item
-from emais.experiments.steptimes import read_timings
-from emais.experiments.verdicts import bold
+from emais.experiments.analysis import paper
+from emais.experiments.analysis.facts import Facts, claim
+from emais.experiments.analysis.paper import NAMES, OURS
+from emais.experiments.analysis.settings import by_row, of_item
+from emais.experiments.analysis.verdicts import bold
+from emais.experiments.commands import read_all, read_file
+from emais.experiments.numbers import with_sd
+from emais.experiments.report.report import markdown_page
+from emais.experiments.report.tables.step_times import read_timings
+from emais.experiments.runs.catalogue import ITEMS
+from emais.experiments.runs.logit_study import read_study
 
 ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "docs" / "templates"

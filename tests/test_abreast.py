@@ -3,8 +3,8 @@
 import torch
 from test_single import config, losses, made_up, network, on_gpu
 
-from emais.experiments.abreast import Abreast
-from emais.experiments.single import Single, advance
+from emais.experiments.train.resnet_run import Single, advance
+from emais.experiments.train.resnets_together import Abreast
 
 METHODS = ("sgd-scan", "rais", "emais")
 

@@ -5,8 +5,8 @@ import torch
 from torch.nn.functional import pad as pad_image
 
 from emais import EmaisError
-from emais.experiments.augment import PLAIN, Pictures, Recipe, channel_statistics, recipe
-from emais.experiments.datasets import Data
+from emais.experiments.data import Data
+from emais.experiments.train.augment import PLAIN, Pictures, Recipe, channel_statistics, recipe
 from emais.rng import Uniforms
 
 

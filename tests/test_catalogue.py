@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from emais import EmaisError
-from emais.experiments.catalogue import HELD_OUT, ITEMS, Item
-from emais.experiments.selection import is_plain, of_item
+from emais.experiments.analysis.settings import is_plain, of_item
+from emais.experiments.runs.catalogue import HELD_OUT, ITEMS, Item
 
 CHECKED = Item("checked", "Chosen with other seeds", ITEMS["tuned_lr"].texts, held_out=True)
 

@@ -11,8 +11,8 @@ import torch
 import trees
 
 from emais import EmaisError
-from emais.experiments.datasets import Data, chestxray14, load
-from emais.experiments.datasets.chestxray14_lists import FINDINGS
+from emais.experiments.data import Data, chestxray14, load
+from emais.experiments.data.chestxray14_lists import FINDINGS
 
 Files = dict[str, bytes]
 TABLE = "Data_Entry_2017_v2020.csv"

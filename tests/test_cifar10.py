@@ -14,8 +14,8 @@ import trees
 from PIL import Image
 
 from emais import EmaisError
-from emais.experiments.datasets import cifar10, cifar10_files, load
-from emais.experiments.datasets.unpickle import unpickle_batch
+from emais.experiments.data import cifar10, cifar10_files, load
+from emais.experiments.data.unpickle import unpickle_batch
 
 Arrays = dict[str, np.ndarray]
 

@@ -11,7 +11,7 @@ import torch
 import trees
 
 from emais import EmaisError
-from emais.experiments.datasets import load
+from emais.experiments.data import load
 
 
 @pytest.fixture(autouse=True)

@@ -17,12 +17,13 @@ from torch import nn
 
 import emais
 from emais.cli import main
-from emais.experiments import demo, logit_study, runner
+from emais.experiments import demo
 from emais.experiments.config import Config
-from emais.experiments.datasets import load
+from emais.experiments.data import load
 from emais.experiments.files import write_whole
-from emais.experiments.logit_study import SNAPSHOTS, read_study, write_study
-from emais.experiments.results import Results
+from emais.experiments.runs import logit_study, runner
+from emais.experiments.runs.logit_study import SNAPSHOTS, read_study, write_study
+from emais.experiments.runs.store import Results
 
 
 def stop(*_: object) -> None:
@@ -121,7 +122,7 @@ def test_ctrl_c_shows_the_table_so_far(tmp_path, monkeypatch, capsys):
     lines = (Path(__file__).parent.parent / "results" / "fmnist.jsonl").read_text().splitlines(keepends=True)
     today = next(line for line in lines if '"model": "lenet5"' in line)
     (tmp_path / "fmnist.jsonl").write_text(lines[0] + today)  # both SGD-Scan, 6250 steps, seed 0; lenet5-relu first
-    monkeypatch.setattr("emais.experiments.reproduce.run_all", lambda *args, **kwargs: stop())
+    monkeypatch.setattr("emais.experiments.commands.run_all", lambda *args, **kwargs: stop())
     assert main(["reproduce", "tab:res_fmnist", "--seeds", "1", "--results", str(tmp_path)]) == 130
     out, err = capsys.readouterr()
     assert "| 1e-3 | 6250 | 12.10 | – |" in out
@@ -257,7 +258,7 @@ def test_a_missing_data_set_keeps_nobody_from_the_others(tmp_path, monkeypatch, 
         time.sleep(0.01)
         return []
 
-    monkeypatch.setattr("emais.experiments.reproduce.run_all", run_all)
+    monkeypatch.setattr("emais.experiments.commands.run_all", run_all)
     argv = ["reproduce", "fig:score_and_trvars", "--results", str(tmp_path), "--budget", "3"]
     assert main(argv) == 2
     out, err = capsys.readouterr()
@@ -308,7 +309,7 @@ def studied(steps: Iterable[int], **layout: int) -> str:
 )
 def test_a_study_that_is_not_whole_is_made_again(there, tmp_path, monkeypatch, capsys):
     made = []
-    monkeypatch.setattr("emais.experiments.reproduce.write_study", lambda *args: made.append(args[0]))
+    monkeypatch.setattr("emais.experiments.commands.write_study", lambda *args: made.append(args[0]))
     path = tmp_path / "full_logit.jsonl"
     if there is not None:
         path.write_text(there)
@@ -335,7 +336,7 @@ def test_a_study_goes_on_after_a_torn_line(tmp_path, monkeypatch):
 
 
 def test_a_study_checks_the_device_first(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("emais.experiments.logit_study.load", lambda *args: pytest.fail("data were loaded"))
+    monkeypatch.setattr("emais.experiments.runs.logit_study.load", lambda *args: pytest.fail("data were loaded"))
     argv = ["reproduce", "fig:full_logit_grad", "--results", str(tmp_path), "--device"]
     assert main([*argv, "cpu:x"]) == 2
     assert "device 'cpu:x' cannot be used here" in capsys.readouterr().err

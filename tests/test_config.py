@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from emais import EmaisError
-from emais.experiments.config import Config, parse
-from emais.experiments.results import LAYOUT, Results, key_of
+from emais.experiments.config import Config
+from emais.experiments.runs.store import LAYOUT, Results, key_of
+from emais.experiments.runs.sweep import parse
 
 SHORT = "data=digits model=perceptron method=emais"
 
@@ -197,7 +198,7 @@ def raising(error):
 def test_a_file_in_a_folder_that_takes_no_others(tmp_path, monkeypatch):
     refused = raising(PermissionError(13, "Permission denied"))
     results = Results(tmp_path / "runs.jsonl")
-    monkeypatch.setattr("emais.experiments.results.tempfile.TemporaryFile", refused)
+    monkeypatch.setattr("emais.experiments.runs.store.tempfile.TemporaryFile", refused)
     with pytest.raises(EmaisError, match=r"cannot be written \(Permission denied\)"):
         results.must_be_writable()
     results.append(record(0))
@@ -225,10 +226,10 @@ def test_what_is_no_file_of_runs_is_left_alone(kind, tmp_path):
 def test_a_full_disk_is_told_with_its_file(tmp_path, monkeypatch):
     full = raising(OSError(28, "No space left on device"))
     results = Results(tmp_path / "runs.jsonl")
-    monkeypatch.setattr("emais.experiments.results.tempfile.TemporaryFile", full)
+    monkeypatch.setattr("emais.experiments.runs.store.tempfile.TemporaryFile", full)
     with pytest.raises(EmaisError, match=r"runs.jsonl cannot be written \(No space left on device\)"):
         results.must_be_writable()
-    monkeypatch.setattr("emais.experiments.results.add", full)
+    monkeypatch.setattr("emais.experiments.runs.store.add", full)
     with pytest.raises(EmaisError, match=r"runs.jsonl cannot be written \(No space left on device\)"):
         results.append(record(0))
 

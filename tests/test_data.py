@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from emais import EmaisError
-from emais.experiments.datasets import NAMES, Data, fmnist, load
+from emais.experiments.data import NAMES, Data, fmnist, load
 
 FILES = tuple(fmnist.SHA256)
 

@@ -13,8 +13,8 @@ import torch
 import trees
 
 from emais import EmaisError
-from emais.experiments.datasets import cache, images, load
-from emais.experiments.datasets.places import cache_folders, places
+from emais.experiments.data import cache, images, load
+from emais.experiments.data.places import cache_folders, places
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     original = images.decode_all
     for module in ("chestxray14", "cinic10"):
         monkeypatch.setattr(
-            f"emais.experiments.datasets.{module}.decode_all",
+            f"emais.experiments.data.{module}.decode_all",
             lambda *args: (titles.append(args[-1]), original(*args))[1],
         )
     return titles
@@ -174,6 +174,6 @@ def test_pillow_is_asked_for_by_name(home: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_nothing_optional_is_imported() -> None:
-    code = "import sys, emais.experiments.datasets; print({'PIL', 'sklearn'} & set(sys.modules))"
+    code = "import sys, emais.experiments.data; print({'PIL', 'sklearn'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

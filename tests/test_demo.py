@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from emais.experiments import chart, demo, page
-from emais.experiments.chart import Chart, Series
-from emais.experiments.datasets import Data, load
+from emais.experiments import demo
+from emais.experiments.data import Data, load
+from emais.experiments.numbers import mean_sd
 from emais.experiments.progress import Progress
-from emais.experiments.training import CURVES, Run, initialised, mean_sd, train
+from emais.experiments.report import page
+from emais.experiments.report.figures import chart
+from emais.experiments.report.figures.chart import Chart, Series
+from emais.experiments.train.loop import CURVES, Run, initialised, train
 
 
 class Terminal(io.StringIO):

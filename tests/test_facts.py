@@ -5,9 +5,9 @@ from dataclasses import asdict
 
 import pytest
 
-from emais.experiments.catalogue import HELD_OUT, ITEMS
+from emais.experiments.analysis.facts import HOMES, Facts, claim
 from emais.experiments.config import Config
-from emais.experiments.facts import HOMES, Facts, claim
+from emais.experiments.runs.catalogue import HELD_OUT, ITEMS
 
 
 def record(method, seed, error, steps=6250, **changes):

@@ -8,10 +8,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import emais
-from emais.experiments.config import parse
-from emais.experiments.datasets import Data
-from emais.experiments.lanes import Lanes
-from emais.experiments.sidebyside import SideBySide
+from emais.experiments.data import Data
+from emais.experiments.runs.sweep import parse
+from emais.experiments.train.stacked_runs import SideBySide
+from emais.experiments.train.streams import Lanes
 from emais.rng import Uniforms
 from emais.sampling import ExactSampler
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from emais.experiments.lanes import LANES, Lanes
+from emais.experiments.train.streams import LANES, Lanes
 
 
 def test_on_the_cpu_one_comes_after_the_other():

@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from emais import EmaisError
-from emais.experiments.models import Bottleneck, LeNet5, LeNet5ReLU, ResNet18, ResNet18GN, ResNet50, make_resnet
-from emais.experiments.training import initialised
+from emais.experiments.train.loop import initialised
+from emais.experiments.train.models import Bottleneck, LeNet5, LeNet5ReLU, ResNet18, ResNet18GN, ResNet50, make_resnet
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from emais.experiments.config import parse
-from emais.experiments.ownruns import config_of, known_runs, own_sections
-from emais.experiments.report import own_html
-from emais.experiments.results import Results
-from emais.experiments.runner import run_all
+from emais.experiments.report.report import own_html
+from emais.experiments.report.user_runs import config_of, known_runs, own_sections
+from emais.experiments.runs.runner import run_all
+from emais.experiments.runs.store import Results
+from emais.experiments.runs.sweep import parse
 
 TEXT = "data=digits model=perceptron batch_size=32 num_steps=100"
 

@@ -13,25 +13,27 @@ from typing import Any
 import pytest
 from browser import CHROMIUM, Browser
 
-from emais.experiments import paper, scatter
-from emais.experiments.catalogue import ITEMS
-from emais.experiments.cells import Cell, Table, to_html, to_markdown
-from emais.experiments.chart import LEFT, svg
-from emais.experiments.chart import figure as chart_figure
+from emais.experiments.analysis import paper
+from emais.experiments.analysis.quantities import average, first_step, last_moving, middle
+from emais.experiments.analysis.settings import Setting, record_key, without_seed
+from emais.experiments.analysis.verdicts import bold, verdict
 from emais.experiments.config import Config
-from emais.experiments.differences import difference_plot, lead
-from emais.experiments.dots import dot_plot
-from emais.experiments.figures import median_range, rows_of
-from emais.experiments.findings import findings, glance
-from emais.experiments.morefigures import figures
-from emais.experiments.moretables import average, fits, last_moving, middle
-from emais.experiments.reaching import first_step, steps_table
-from emais.experiments.report import html, markdown_page, write_markdown, write_report
-from emais.experiments.results import LAYOUT
-from emais.experiments.selection import Setting, record_key, without_seed
-from emais.experiments.steptimes import best_case, cost_table, read_timings, time_tables, timings_of
-from emais.experiments.tables import markdown, tables
-from emais.experiments.verdicts import bold, verdict
+from emais.experiments.report.figures import scatter
+from emais.experiments.report.figures.chart import LEFT, svg
+from emais.experiments.report.figures.chart import figure as chart_figure
+from emais.experiments.report.figures.curves import median_range, rows_of
+from emais.experiments.report.figures.differences import difference_plot, lead
+from emais.experiments.report.figures.dots import dot_plot
+from emais.experiments.report.figures.methods import figures
+from emais.experiments.report.findings import findings, glance
+from emais.experiments.report.report import html, markdown_page, write_markdown, write_report
+from emais.experiments.report.tables.cells import Cell, Table, to_html, to_markdown
+from emais.experiments.report.tables.comparisons import fits
+from emais.experiments.report.tables.results import markdown, tables
+from emais.experiments.report.tables.step_times import best_case, cost_table, read_timings, time_tables, timings_of
+from emais.experiments.report.tables.steps_to_error import steps_table
+from emais.experiments.runs.catalogue import ITEMS
+from emais.experiments.runs.store import LAYOUT
 
 POINTS = 4
 

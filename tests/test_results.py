@@ -5,11 +5,12 @@ from dataclasses import asdict
 
 import pytest
 
-from emais.experiments import runner
-from emais.experiments.config import Config, parse
-from emais.experiments.results import LAYOUT, Results, key_of, upgraded
-from emais.experiments.runner import run_all
-from emais.experiments.selection import Setting, is_plain, provenance, versions
+from emais.experiments.analysis.settings import Setting, is_plain, provenance, versions
+from emais.experiments.config import Config
+from emais.experiments.runs import runner
+from emais.experiments.runs.runner import run_all
+from emais.experiments.runs.store import LAYOUT, Results, key_of, upgraded
+from emais.experiments.runs.sweep import parse
 
 AT_RANDOM, TWO_POWERS = {"warmup_epochs": 0}, {"powers": (1, 0.5)}
 

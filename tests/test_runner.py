@@ -13,11 +13,14 @@ import torch
 
 import emais
 from emais import EmaisError
-from emais.experiments import runner
-from emais.experiments.config import MODELS, Config, parse
-from emais.experiments.datasets import Data
-from emais.experiments.models import RESNETS
-from emais.experiments.runner import TRAINERS, at_once, check_device, check_memory, check_run, imported, run_all
+from emais.experiments.config import MODELS, Config
+from emais.experiments.data import Data
+from emais.experiments.runs import machine, provenance, runner
+from emais.experiments.runs.machine import at_once, check_device, check_memory
+from emais.experiments.runs.provenance import source_files
+from emais.experiments.runs.runner import check_run, run_all
+from emais.experiments.runs.sweep import parse
+from emais.experiments.train.models import RESNETS
 
 TEXT = "data=digits model=perceptron method=emais batch_size=32 num_steps=5"
 
@@ -47,7 +50,7 @@ def resnet(batch_size: int) -> Config:
 
 
 def test_a_run_that_does_not_fit_into_memory(monkeypatch) -> None:
-    monkeypatch.setattr(runner, "machine_memory", lambda: 8 << 30)
+    monkeypatch.setattr(machine, "machine_memory", lambda: 8 << 30)
     check_memory(resnet(1024), "cpu")
     with pytest.raises(
         EmaisError, match=r"batch_size=2048 and num_steps=6250 needs about 12 GiB of memory, there are 8 GiB"
@@ -67,7 +70,7 @@ def test_a_gpu_takes_as_many_runs_as_it_has_room_for(gib: int, together: int, mo
 
 
 def test_the_memory_of_the_machine() -> None:
-    assert runner.machine_memory() > 1 << 30
+    assert machine.machine_memory() > 1 << 30
     with pytest.raises(EmaisError, match="of memory, there are"):
         check_memory(resnet(10**9), "cpu")
 
@@ -83,7 +86,7 @@ def test_methods_that_need_one_label(method: str) -> None:
 
 
 def test_the_curves_of_a_very_long_run_do_not_fit(monkeypatch) -> None:
-    monkeypatch.setattr(runner, "machine_memory", lambda: 8 << 30)
+    monkeypatch.setattr(machine, "machine_memory", lambda: 8 << 30)
     with pytest.raises(EmaisError, match=r"num_steps=5000000000 needs about 1\d\d GiB of memory"):
         check_memory(Config("digits", "perceptron", "emais", num_steps=5_000_000_000), "cpu")
 
@@ -159,52 +162,44 @@ def package(tmp_path: Path, monkeypatch) -> Path:
     root = tmp_path / "emais"
     shutil.copytree(Path(emais.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(emais, "__file__", str(root / "__init__.py"))
-    monkeypatch.setattr(runner, "source_hash", runner.source_hash.__wrapped__)  # without its memory
+    monkeypatch.setattr(provenance, "source_hash", provenance.source_hash.__wrapped__)  # without its memory
     return root
 
 
-TRAINING = ("sidebyside", "single", "following", "models", "lanes", "updates", "config", "datasets/fmnist")
+TRAINING = ("train/stacked_runs", "train/resnet_run", "train/models", "train/streams", "config", "data/fmnist")
 OF_RUNS = ("engine.py", "candidates.py", "methods/self_paced.py", *(f"experiments/{name}.py" for name in TRAINING))
-OF_REPORTS = ("tables", "findings", "verdicts", "significance", "page", "catalogue", "facts", "reproduce")
+OF_REPORTS = (
+    "report/tables/results",
+    "report/findings",
+    "analysis/verdicts",
+    "report/page",
+    "runs/catalogue",
+    "commands",
+)
 
 
 def test_the_source_of_a_run_is_what_its_numbers_come_from(package: Path) -> None:
-    before = runner.source_hash()
+    before = provenance.source_hash()
     for name in OF_REPORTS:
         with (package / "experiments" / f"{name}.py").open("a") as file:
             file.write("# changed\n")
-    assert runner.source_hash() == before
+    assert provenance.source_hash() == before
     seen = {before}
     for name in OF_RUNS:
         with (package / name).open("a") as file:
             file.write("# changed\n")
-        seen.add(runner.source_hash())
+        seen.add(provenance.source_hash())
     assert len(seen) == 1 + len(OF_RUNS)
 
 
 def test_all_that_the_trainers_load_is_hashed() -> None:
     """Whatever else they import could change the numbers of a run without changing its hash."""
-    folder = Path(emais.__file__).parent / "experiments"
-    files = {path.relative_to(folder).as_posix() for path in imported([folder / f"{name}.py" for name in TRAINERS])}
-    code = f"import sys\nfrom emais.experiments import {', '.join(TRAINERS)}\nprint(*sys.modules)"
+    root = Path(emais.__file__).parent
+    hashed = {path.relative_to(root).with_suffix("").as_posix() for path in source_files(root)}
+    code = "import sys\nfrom emais.experiments.train import following, resnets_together\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    start = "emais.experiments."
-    names = [name.removeprefix(start).replace(".", "/") for name in loaded if name.startswith(start)]
-    assert len(names) > 20
-    missing = {f"{n}/__init__.py" if (folder / n).is_dir() else f"{n}.py" for n in names} - files
-    assert missing == {"files.py", "progress.py"}  # how loaders write a cache, and a bar
-
-
-def test_imports_are_followed_from_file_to_file(tmp_path: Path) -> None:
-    texts = {
-        "a": "from .b import x\nfrom .parts import y\nimport torch\n",
-        "b": "from .a import z\n",
-        "unused": "",
-        "parts/__init__": "from .one import y\n",
-        "parts/one": "",
-    }
-    (tmp_path / "parts").mkdir()
-    for name, text in texts.items():
-        (tmp_path / f"{name}.py").write_text(text)
-    found = {path.relative_to(tmp_path).with_suffix("").as_posix() for path in imported([tmp_path / "a.py"])}
-    assert found == {"a", "b", "parts/__init__", "parts/one"}
+    names = {name.removeprefix("emais.").replace(".", "/") for name in loaded if name.startswith("emais.")}
+    assert len(names) > 50
+    left = {name for name in names if not {name, f"{name}/__init__"} & hashed}
+    # how loaders write a cache, a bar, and means of what is printed
+    assert left == {"experiments", "experiments/files", "experiments/progress", "experiments/numbers"}

@@ -9,17 +9,19 @@ from torch import nn
 
 import emais
 from emais import EmaisError
-from emais.experiments import runner
-from emais.experiments.config import parse
-from emais.experiments.datasets import Data
-from emais.experiments.following import Following, recorded_sizes
-from emais.experiments.models import LeNet5, LeNet5ReLU
-from emais.experiments.results import Results
-from emais.experiments.runner import groups, run_all
-from emais.experiments.sidebyside import SideBySide
-from emais.experiments.stacked import Stacked
-from emais.experiments.training import initialised, train
-from emais.experiments.updates import make_update
+from emais.experiments.data import Data
+from emais.experiments.runs import runner
+from emais.experiments.runs.leaders import recorded_sizes, sizes_to_follow, warmup_steps
+from emais.experiments.runs.provenance import source_hash
+from emais.experiments.runs.runner import groups, run_all
+from emais.experiments.runs.store import Results
+from emais.experiments.runs.sweep import parse
+from emais.experiments.train.following import Following
+from emais.experiments.train.loop import initialised, train
+from emais.experiments.train.models import LeNet5, LeNet5ReLU
+from emais.experiments.train.stacked_network import Stacked
+from emais.experiments.train.stacked_runs import SideBySide
+from emais.experiments.train.stacked_updates import make_update
 
 METHODS = ",".join(emais.METHODS)
 TEXT = "data=digits model=perceptron batch_size=16 weight_decay=1e-3"
@@ -191,7 +193,7 @@ def test_the_runner_does_only_what_is_missing(tmp_path):
     for r in records:
         assert {"data", "model", "method", "optimizer", "lr", "weight_decay", "num_steps", "seed"} <= r.keys()
         assert {"test_error", "ms_per_step", "torch", "emais", "source", "hardware"} <= r.keys()
-        assert r["source"] == runner.source_hash()
+        assert r["source"] == source_hash()
         assert {"loss", "test_error", "tr_is", "tr_unif", "tr_opt", "n_ems", "score", "lr"} <= r["curves"].keys()
         assert 0 <= r["test_error"] <= 100
 
@@ -205,7 +207,7 @@ def test_no_gpu_is_said_before_training(tmp_path):
 def test_a_stopped_run_keeps_what_is_finished(tmp_path, monkeypatch):
     path = tmp_path / "runs.jsonl"
     runs = parse("data=digits model=perceptron method=emais batch_size=32 num_steps=20 seed=0-2")
-    import emais.experiments.runner as runner
+    import emais.experiments.runs.runner as runner
 
     real, calls = runner.run_group, []
 
@@ -231,7 +233,7 @@ def test_whom_a_run_is_beside_does_not_matter_to_one_that_follows():
     ]
 
     def losses(some):
-        trained = Following(some, data, small, "cpu", records)
+        trained = Following(some, data, small, "cpu", sizes_to_follow(some, data, records))
         trained.train(points=1)
         return [result["curves"]["loss"] for _, result in trained.finish()]
 
@@ -245,7 +247,7 @@ def test_a_minibatch_that_follows_another_run(tmp_path):
     (config,) = parse(f"{TEXT} method=sgd-uni lr=0.1 num_steps=90 follow=emais")
     steps = list(range(3, 93, 3))
     flat = {**asdict(emais_run), "curves": {"step": steps, "lr_scale": [1.0] * 30}}
-    run = Following([config], data, small, "cpu", [flat])
+    run = Following([config], data, small, "cpu", sizes_to_follow([config], data, [flat]))
     run.train(points=1)
     ((_, result),) = run.finish()
     plain = SideBySide([replace(config, follow="")], data, small)
@@ -259,7 +261,7 @@ def test_a_minibatch_that_follows_another_run(tmp_path):
     rising["curves"]["lr_scale"][:2] = [1.0, 3.0]  # a warm-up of 4 steps: the second point has 1, and 4 twice
     sizes = recorded_sizes(config, [rising], warmup=4)
     assert sizes[:8].tolist() == [16, 16, 16, 16, 64, 64, 48, 48]
-    assert Following([config], data, small, "cpu", [flat])._warmup(config, data) == 2 * len(data.x_train) // 16
+    assert warmup_steps(config, data) == 2 * len(data.x_train) // 16
     with pytest.raises(EmaisError, match="no run of emais with seed 0 and 90 steps"):
         recorded_sizes(config, [])
     with pytest.raises(EmaisError, match="follow= needs the rule linear, whose factor is N_ems/N, got sqrt"):
@@ -272,7 +274,8 @@ def test_a_run_that_follows_may_count_effective_steps():
     runs = parse(f"{TEXT} method=emais lr=0.1 num_steps=30 schedule=steps,effective")
     followers = [replace(run, method="sgd-uni", follow="emais") for run in runs]
     curves = {"step": list(range(1, 31)), "lr_scale": [1.0] * 25 + [4.0] * 5}
-    group = Following(followers, made_up(), small, "cpu", [{**asdict(run), "curves": curves} for run in runs])
+    records = [{**asdict(run), "curves": curves} for run in runs]
+    group = Following(followers, made_up(), small, "cpu", sizes_to_follow(followers, made_up(), records))
     group.train(points=1)
     for k, config in enumerate(followers):
         rates, factors = group.curves._rows[:, k, 1:3].double().T

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from emais.experiments.significance import holm, incomplete_beta, welch
+from emais.experiments.analysis.significance import holm, incomplete_beta, welch
 
 RANDOM = np.random.default_rng(0)
 

@@ -9,15 +9,14 @@ from reference import cosine_rates
 from torch import nn
 
 import emais
-from emais.experiments.batchnorm import UNIFORM, fresh_statistics
 from emais.experiments.config import Config
-from emais.experiments.datasets import Data
-from emais.experiments.metrics import average_precision, error_percent, map_percent
-from emais.experiments.models import ResNet18, ResNet18GN, ResNet50
-from emais.experiments.objectives import MANY_LABELS, ONE_LABEL
-from emais.experiments.ready import make_optimizer
-from emais.experiments.single import Single
-from emais.experiments.training import initialised
+from emais.experiments.data import Data
+from emais.experiments.train.batchnorm import UNIFORM, fresh_statistics
+from emais.experiments.train.loop import initialised
+from emais.experiments.train.models import ResNet18, ResNet18GN, ResNet50
+from emais.experiments.train.objectives import MANY_LABELS, ONE_LABEL, average_precision, error_percent, map_percent
+from emais.experiments.train.resnet_run import Single
+from emais.experiments.train.setup import make_optimizer
 from emais.rng import Uniforms, mix
 
 PAPERS = ("sgd-scan", "sgd-uni", "rais", "presampling", "confidence", "confvar", "self-paced", "emais")

@@ -4,11 +4,11 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from emais.experiments import paper
+from emais.experiments.analysis import paper
+from emais.experiments.analysis.settings import Setting
+from emais.experiments.analysis.significance import welch
+from emais.experiments.analysis.verdicts import differ, p_value, standard_error, tally, verdict
 from emais.experiments.config import Config
-from emais.experiments.selection import Setting
-from emais.experiments.significance import welch
-from emais.experiments.verdicts import differ, p_value, standard_error, tally, verdict
 
 EMAIS = Config("fmnist", "lenet5", "emais")
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from emais.experiments.datasets.chestxray14_lists import FINDINGS
-from emais.experiments.datasets.cifar10 import CLASSES
-from emais.experiments.datasets.cifar10_files import BATCHES
+from emais.experiments.data.chestxray14_lists import FINDINGS
+from emais.experiments.data.cifar10 import CLASSES
+from emais.experiments.data.cifar10_files import BATCHES
 
 
 def sealed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

@@ -151,14 +151,14 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run_train(args: argparse.Namespace) -> None:
     """Hand the options of `emais train` on."""
-    from .experiments.reproduce import train
+    from .experiments.commands import train
 
     train(" ".join(args.config), args.results, args.device, args.folder, args.budget)
 
 
 def run_reproduce(args: argparse.Namespace) -> None:
     """Hand the options of `emais reproduce` on."""
-    from .experiments.reproduce import listing, reproduce
+    from .experiments.commands import listing, reproduce
 
     if args.list or args.label is None:
         print(listing())
@@ -168,6 +168,6 @@ def run_reproduce(args: argparse.Namespace) -> None:
 
 def run_report(args: argparse.Namespace) -> None:
     """Hand the options of `emais report` on."""
-    from .experiments.reproduce import report
+    from .experiments.commands import report
 
     report(args.results, args.out)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -19,20 +18,18 @@ from torch import nn
 import emais
 
 from ..errors import EmaisError, positive_int
-from .datasets import Data, load
+from .data import Data, load
 from .files import write_whole
-from .models import LeNet5
-from .page import LABELS, page
+from .numbers import mean_sd
 from .progress import Progress
-from .training import Run, mean_sd, train
+from .report.page import LABELS, page
+from .runs.provenance import processor
+from .runs.store import rounded
+from .train.loop import Run, train
+from .train.models import LeNet5, perceptron
 
 METHODS = ("sgd-scan", "emais", "emais-auto")
 COLUMNS = ("method", "test error (%)", "N_ems", "S(W)", "step time")
-
-
-def perceptron() -> nn.Module:
-    """One hidden layer of 64 units for 8x8 images."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
 @dataclass(frozen=True)
@@ -104,21 +101,6 @@ def save_runs(runs: Sequence[Run], data: str, setting: Setting, steps: int, path
         "hardware": f"{processor()}, one thread", "torch": torch.__version__, "emais": emais.__version__,
     }  # fmt: skip
     write_whole(path, "".join(json.dumps(shared | rounded(asdict(run))) + "\n" for run in runs))
-
-
-def rounded(value: Any) -> Any:
-    """Floats to six digits, NaN to null, all through a nested record.
-
-    >>> rounded({"a": [1 / 3, float("nan")], "b": 2})
-    {'a': [0.333333, None], 'b': 2}
-    """
-    if isinstance(value, dict):
-        return {k: rounded(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [rounded(v) for v in value]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value
 
 
 def prepare(out: Path) -> None:
@@ -239,13 +221,3 @@ def describe(data: Data, setting: Setting, seeds: int, steps: int) -> str:
         f"Hardware: {processor()}, one thread. Versions: emais {emais.__version__}, "
         f"torch {torch.__version__}, Python {platform.python_version()}."
     )
-
-
-def processor() -> str:
-    """The processor's name, as well as the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())

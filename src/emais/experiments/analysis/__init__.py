@@ -1,0 +1,1 @@
+"""Numbers and claims from recorded runs."""

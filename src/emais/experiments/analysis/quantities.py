@@ -1,0 +1,78 @@
+"""What a setting amounts to over its seeds: parts of curves, best rate, where it stands still, steps to an error."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from ..numbers import number
+from ..runs.store import Record
+from .settings import Setting, better, variant
+
+HALF, FIFTH = 0.5, 0.2  # the parts of a run, up to its end, that N_ems and S(W) are taken over
+
+
+def tail(setting: Setting, quantity: str, part: float) -> list[float]:
+    """The finite values of all seeds over the last part of the run, e.g. its second half."""
+    tails = [r["curves"][quantity][-round(part * len(r["curves"][quantity])) :] for r in setting.records]
+    return [v for tail in tails for v in map(number, tail) if math.isfinite(v)]
+
+
+def average(setting: Setting, quantity: str, part: float = HALF) -> float:
+    """The mean over all seeds and the points of the last part of the run; NaN if there are none."""
+    values = tail(setting, quantity, part)
+    return statistics.fmean(values) if values else math.nan
+
+
+def middle(setting: Setting, quantity: str, part: float = HALF) -> float:
+    """The median over the same."""
+    values = tail(setting, quantity, part)
+    return statistics.median(values) if values else math.nan
+
+
+def last_moving(setting: Setting) -> float:
+    """The step, as a mean over seeds, from which the learning rate is 0 before the run is over; NaN if it never is."""
+    found = []
+    for record in setting.records:
+        curves = record["curves"]
+        still = [step for step, rate in zip(curves["step"], curves["lr"], strict=True) if not number(rate)]
+        if not still:
+            return math.nan
+        found.append(still[0])
+    return statistics.fmean(found) if found else math.nan
+
+
+def best_rate(settings: Sequence[Setting]) -> float | None:
+    """The learning rate with the best mean, if all were run."""
+    best: Setting | None = None
+    for setting in settings if all(s.records for s in settings) else ():
+        if math.isfinite(setting.mean) and (best is None or better(setting, setting.mean, best.mean)):
+            best = setting
+    return None if best is None else best.config.lr
+
+
+def by_method(settings: Sequence[Setting]) -> list[list[Setting]]:
+    """The settings of each method, with its own options, together."""
+    found: dict[str, list[Setting]] = {}
+    for setting in settings:
+        found.setdefault(variant(setting.config), []).append(setting)
+    return list(found.values())
+
+
+def first_step(record: Record, error: float) -> float:
+    """The step at which the test error is first at most `error`, on a straight line between two tests; NaN if never.
+
+    >>> first_step({"curves": {"test_step": [10, 20, 30], "test_error": [30.0, 10.0, 14.0]}}, 12.0)
+    19.0
+    """
+    curves = record["curves"]
+    before: tuple[float, float] | None = None
+    for step, value in zip(curves["test_step"], map(number, curves["test_error"]), strict=True):
+        if value <= error:
+            if before is None:
+                return float(step)
+            share = (before[1] - error) / (before[1] - value)
+            return before[0] + share * (step - before[0])
+        before = (step, value) if math.isfinite(value) else None
+    return math.nan

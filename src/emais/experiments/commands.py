@@ -1,0 +1,274 @@
+"""What the commands `train`, `reproduce` and `report` do."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+
+import torch
+
+from ..errors import EmaisError, positive_float
+from .analysis.paper import SEEDS
+from .analysis.quantities import average, middle
+from .analysis.settings import STAR, Setting, present, settings_of
+from .config import Config, choose
+from .demo import with_spread
+from .report.figures import scatter
+from .report.tables.cells import to_markdown
+from .report.tables.rows import number_cell
+from .report.tables.step_times import LABELS, time_tables, timings_of
+from .report.user_runs import known_runs, step_time
+from .runs.catalogue import ITEMS
+from .runs.logit_study import SNAPSHOTS, read_study, write_study
+from .runs.machine import check_device
+from .runs.runner import run_all
+from .runs.store import Record, Results, key_of
+from .runs.sweep import parse
+
+MEASURE = (
+    "python benchmarks/step.py --out benchmarks/results, and for a model alone python benchmarks/single.py --model "
+    "lenet5|resnet18|resnet50 --out benchmarks/results"
+)
+NEEDED = {"step", "loss", "n_ems", "score", "test_step"}  # among the curves of a run
+SUMMED = (
+    "N_ems is the mean and S(W) the median over seeds and the second half of the run, the step time a mean; runs that "
+    "are trained side by side on a GPU share it."
+)
+
+
+def train(text: str, path: Path, device: str | None, folder: Path | None, budget: float | None) -> None:
+    """Run all that the text describes, and print a line for each setting."""
+    configs = list({config.key(): config for config in parse(text)}.values())
+    device = check_options(device, budget)
+    must_be_file("--results", path, "runs.jsonl")
+    results = Results(path)
+    before = len(results.read())
+    say_skipped(path, before)
+    nothing = not results.missing(configs)
+    try:
+        run_all(configs, path, device=device, folder=folder, budget=budget, look=folder is not None)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or len(results.read()) > before:  # finished runs are not lost
+            print_summary(configs, results)
+        raise
+    if nothing:
+        print("Nothing was left to run.")
+    print_summary(configs, results)
+
+
+def check_options(device: str | None, budget: float | None) -> str:
+    """The device to train on; says first of all what is wrong with what was asked for."""
+    if budget is not None:
+        positive_float("budget", budget)
+    device = device or default_device()
+    check_device(device)
+    return device
+
+
+def print_summary(configs: list[Config], results: Results) -> None:
+    """What is there, what is still to be done, and how to look at it."""
+    records = results.read()
+    if found := summary(configs, records):
+        print(f"{found}\n{SUMMED}")
+    say_missing(results.missing(configs))
+    if records:
+        print(f"All runs: {results.path}\nA page of them: emais report --results {shlex.quote(str(results.path))}")
+
+
+def reproduce(
+    label: str, given: Path | None, seeds: int | None, device: str | None, data: Path | None, budget: float | None
+) -> None:
+    """Run what a table or figure lacks, as far as it is made of runs, and print it, or say where it is."""
+    choose("table or figure", label, [*ITEMS, *scatter.TITLES, *LABELS])
+    folder = given or Path("results")
+    must_be_folder("--results", folder)
+    if label not in ITEMS and (seeds is not None or budget is not None):
+        print(f"{label} is not made of runs over seeds: --seeds and --budget do not apply to it.")
+    if label in LABELS:
+        print_times(label, folder)
+        return
+    if given is None and not folder.exists():
+        raise EmaisError(
+            "there is no folder results here, so everything would be run from the start: go to a clone of the "
+            "repository, which has results, or say where they shall go with --results DIR"
+        )
+    device = check_options(device, budget)
+    if label in ITEMS:
+        reproduce_runs(label, folder, SEEDS if seeds is None else seeds, device, data, budget)
+        return
+    study = folder / "full_logit.jsonl"
+    if not {record["step"] for record in read_study(study)} >= set(SNAPSHOTS):
+        write_study(study, SNAPSHOTS, 0, device, data)
+    print(f"{scatter.TITLES[label]}: {study}; `emais report` draws it.")
+
+
+def print_times(label: str, folder: Path) -> None:
+    """A table of times, from what the benchmarks have measured."""
+    made = time_tables(timings_of(folder))
+    if label not in made:
+        raise EmaisError(f"nothing was measured for {label} yet: in a clone of the repository, run {MEASURE}")
+    print(f"{to_markdown(made[label])}\n\n{STAR}")
+
+
+def reproduce_runs(label: str, folder: Path, seeds: int, device: str, data: Path | None, budget: float | None) -> None:
+    """Run what a table or figure lacks, each data set into its own file, and print the table."""
+    from .report.tables.results import markdown
+
+    configs = ITEMS[label].configs(seeds)
+    missing: list[Config] = []
+    failed: EmaisError | None = None
+    end = None if budget is None else time.monotonic() + 60 * budget
+    try:
+        for name in sorted({config.data for config in configs}, reverse=True):  # the quick ones first
+            own = [config for config in configs if config.data == name]
+            path = folder / f"{name}.jsonl"
+            left = None if end is None else max(1e-9, (end - time.monotonic()) / 60)
+            try:
+                missing += run_all(own, path, device=device, folder=data, budget=left)
+            except EmaisError as error:  # a data set that is not there keeps nobody from the others
+                failed = failed or error
+                missing += Results(path).missing(own)
+    except KeyboardInterrupt:
+        done = {key_of(record) for name in result_files() for record in Results(folder / name).read()}
+        missing = [config for config in configs if config.key() not in done]
+        raise
+    finally:  # also after Ctrl-C: what is there is shown
+        print(markdown(label, read_all(folder)))
+        say_missing(missing)
+    if failed is not None:
+        raise failed
+
+
+def report(source: Path, out: Path) -> None:
+    """All tables and figures as one page, or, where a file is given, all its runs."""
+    from .report.report import write_own, write_report
+
+    must_be_file("--out", out, "report.html")
+    if source.is_file() or source.suffix == ".jsonl":
+        records = read_file(source, known=True)
+        if not records:
+            raise EmaisError(f"there are no results in {source}: give a file that `emais train` has written")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_own(records, out, source)
+    else:
+        records = read_all(source)
+        if not records:
+            raise EmaisError(no_results(source))
+        study = source / "full_logit.jsonl"
+        found = read_study(study)
+        say_skipped(study, len(read_study(study, model=None)))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_report(records, out, timings_of(source), found)
+    print(f"The report: {out}")
+
+
+def no_results(folder: Path) -> str:
+    """What is said of a folder that has no results: what is looked for there, and what else can be given."""
+    return (
+        f"there are no results in {folder}, where {', '.join(result_files())} are looked for: run `emais reproduce "
+        "LABEL` first, or give another folder, or the file of `emais train`, e.g. --results out/runs.jsonl"
+    )
+
+
+def must_be_file(option: str, path: Path, name: str) -> None:
+    """Refuse a folder, and name a file in it."""
+    if path.is_dir():
+        raise EmaisError(f"{path} is a folder: give a file, e.g. {option} {path / name}")
+
+
+def must_be_folder(option: str, path: Path) -> None:
+    """Refuse a file, and name its folder."""
+    if path.is_file():
+        raise EmaisError(f"{path} is a file: give the folder, e.g. {option} {path.parent}")
+
+
+def listing() -> str:
+    """All labels and what they stand for."""
+    titles = {label: item.title for label, item in ITEMS.items() if not item.beyond} | LABELS | scatter.TITLES
+    beyond = {label: item.title for label, item in ITEMS.items() if item.beyond}
+    width = max(map(len, titles | beyond))
+    lines = [[f"{label:<{width}}  {title}" for label, title in part.items()] for part in (titles, beyond)]
+    return "\n".join([*lines[0], "", "Beyond the paper:", *lines[1]])
+
+
+def read_all(folder: Path) -> list[Record]:
+    """The records of all result files of runs, as far as they have what tables and figures are made of."""
+    return [record for name in result_files() for record in read_file(folder / name)]
+
+
+def read_file(path: Path, known: bool = False) -> list[Record]:
+    """The same of one file, or only runs that this version knows; says how many lines are something else."""
+    found = [record for record in Results(path).read() if is_run(record)]
+    used = known_runs(found) if known else found
+    say_skipped(path, len(used))
+    return used
+
+
+def is_run(record: Record) -> bool:
+    """Whether a record has what the tables and figures need."""
+    curves = record.get("curves")
+    return {"data", "ms_per_step"} <= record.keys() and isinstance(curves, dict) and curves.keys() >= NEEDED
+
+
+def say_skipped(path: Path, used: int) -> None:
+    """One line about what a file has besides the records that are used."""
+    skipped = Results(path).count() - used
+    if skipped:
+        lines = "1 line" if skipped == 1 else f"{skipped} lines"
+        print(f"emais: warning: skipped {lines} of {path}: not whole, or of another kind", file=sys.stderr)
+
+
+def result_files() -> list[str]:
+    """Their names: each data set has its own."""
+    return sorted({f"{config.data}.jsonl" for item in ITEMS.values() for config in item.configs(1)})
+
+
+def default_device() -> str:
+    """A GPU if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def say_missing(missing: list[Config]) -> None:
+    """One line about runs that the budget or Ctrl-C left undone."""
+    if missing:
+        runs = "1 run is" if len(missing) == 1 else f"{len(missing)} runs are"
+        print(f"{runs} still to be done: finished runs are kept, the same command goes on with the others.")
+
+
+def summary(configs: list[Config], records: list[Record]) -> str:
+    """One line for each setting: its metric, N_ems, S(W) and step time over the seeds that are there."""
+    wanted = {config.key() for config in configs}
+    lines = []
+    for setting in present(settings_of(configs, [r for r in records if key_of(r) in wanted])):
+        words = "mAP" if setting.metric == "map" else "test error"
+        count = len(setting.values)
+        seeds = f"{count} seed{'s' if count > 1 else ''}"
+        metric = f"{words} {with_spread(list(setting.values), 2)} %"
+        lines.append(f"{in_words(setting.config)}: {', '.join([metric, *measured(setting)])} ({seeds})")
+    return "\n".join(lines)
+
+
+def measured(setting: Setting) -> list[str]:
+    """N_ems and S(W) over the second half of the run, as in the tables, and the time of a step; where there are any."""
+    whole = replace(setting, records=tuple(filter(is_run, setting.records)))
+    if not whole.records:
+        return []
+    size, score = number_cell(average(whole, "n_ems")).text, number_cell(middle(whole, "score"), 2).text
+    return [f"N_ems {size}", f"S(W) {score}", f"step {step_time(whole):.2f} ms"]
+
+
+def in_words(config: Config) -> str:
+    """A setting without its seed, as one would type it: what is always of interest, and what is not the default.
+
+    >>> in_words(Config("digits", "perceptron", "emais-auto", momentum=0.5, options={"factors": (1, 0.3)}))
+    'emais-auto   digits perceptron sgd lr=0.01 weight_decay=0.001 T=6250 momentum=0.5 factors=1:0.3'
+    """
+    always = f"lr={config.lr:g} weight_decay={config.weight_decay:g} T={config.num_steps}"
+    rare = ("batch_size", "momentum", "rule", "refresh_every", "follow", "schedule")
+    values = {f.name: (getattr(config, f.name), f.default) for f in fields(Config) if f.name in rare}
+    shown = {name: value for name, (value, default) in values.items() if value != default} | config.options
+    more = [f"{k}={':'.join(map(str, v)) if isinstance(v, tuple) else v}" for k, v in shown.items()]
+    return " ".join([f"{config.method:<12} {config.data} {config.model} {config.optimizer} {always}", *more])

@@ -1,0 +1,1 @@
+"""Pages: tables, figures and the text around them."""

@@ -1,0 +1,129 @@
+"""Tables of runs that differ in one setting: learning rate, momentum, or whatever a figure compares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...analysis import paper
+from ...analysis.quantities import FIFTH, HALF, average, best_rate, by_method, last_moving, middle
+from ...analysis.settings import (
+    Setting,
+    by_row,
+    method_name,
+    of_item,
+    present,
+    provenance,
+    shown,
+    variant,
+)
+from ...analysis.verdicts import AGREES, verdict
+from ...numbers import decimal
+from ...runs.catalogue import Item
+from ...runs.store import Record
+from .cells import Cell, Table
+from .rows import count_cell, empty, first_cells, first_columns, gap_cell, number_cell, paper_cell, value_cell
+
+ONE_DRAW = "{} are about one draw from its candidates, not about the minibatch."
+
+
+# ---- the learning rate tuned for each method
+
+
+def tuned_table(item: Item, records: Sequence[Record]) -> Table:
+    """A row for each method, a column for each learning rate; the best of a row in bold once all were run."""
+    settings = of_item(item, records)
+    rates = sorted({s.config.lr for s in settings})
+    rows, ends = [], False
+    methods = by_method(settings)
+    for own in [own for own in methods if present(own)] or methods:
+        best = best_rate(own)
+        at = {s.config.lr: s for s in own}
+        cells = [value_cell(at[rate], rate == best) for rate in rates]
+        last = empty() if best is None else Cell(f"{best:g}", sort=best)
+        ends |= best in (rates[0], rates[-1])
+        rows.append([Cell(variant(own[0].config)), *cells, last])
+    edge = " A best value at an end of the grid may have a better one beyond it." if ends else ""
+    caption = (
+        f"Test error in percent. {provenance(settings)} Bold: the best learning rate of each method, chosen by this "
+        "same test error. A mean near 90 with no spread is training that diverged; a spread of tens of points, that "
+        f"some seeds did.{edge}"
+    )
+    return Table(["method", *(f"lr {rate:g}" for rate in rates), "best lr"], rows, caption, item.title)
+
+
+# ---- the momentum
+
+
+def momentum_table(item: Item, records: Sequence[Record]) -> Table:
+    """For each length a row for each method and one for the lead of EMAIS; a column for each momentum, and the paper's.
+
+    Bold: agrees with the paper.
+    """
+    settings = of_item(item, records)
+    values = sorted({s.config.momentum for s in settings})
+    rows = []
+    for row in by_row(settings):
+        steps = Cell(str(row[0].config.num_steps), sort=row[0].config.num_steps)
+        means: dict[str, list[float]] = {}
+        for own in by_method(row):
+            theirs = paper.find(own[0].config)
+            at = {s.config.momentum: s for s in own}
+            cells = [value_cell(at[m], verdict(at[m], theirs).kind == "agrees") for m in values]
+            rows.append([steps, Cell(method_name(own[0].config)), *cells, paper_cell(theirs)])
+            means[own[0].config.method] = [*(at[m].mean for m in values), theirs.mean if theirs else math.nan]
+        leads = [gap_cell(a, b) for a, b in zip(means["sgd-scan"], means["emais"], strict=True)]
+        rows.append([steps, Cell("SGD-Scan − EMAIS"), *leads])
+    found = f" {fits(settings)}" if present(settings) else ""
+    caption = f"Test error in percent. {provenance(settings)} Bold: agrees with the paper.{found} {AGREES}"
+    head = ["steps", "method", *(f"momentum {decimal(m)}" for m in values), "paper"]
+    return Table(head, rows, caption, item.title)
+
+
+def fits(settings: Sequence[Setting]) -> str:
+    """Whether there is a momentum with which all of these agree with the paper."""
+    values = sorted({s.config.momentum for s in settings})
+    kinds = {m: {verdict(s, paper.find(s.config)).kind for s in settings if s.config.momentum == m} for m in values}
+    found = [f"{m:g}" for m in values if kinds[m] == {"agrees"}]
+    return f"{' and '.join(found) or 'None of these momenta'} fits both methods at all lengths."
+
+
+# ---- the runs behind a figure
+
+
+def summary_table(item: Item, records: Sequence[Record]) -> Table:
+    """A row for each setting: the final metric, and N_ems and S(W) over the second half and the last fifth."""
+    settings = of_item(item, records)
+    listed = [s for row in by_row(shown(settings)) for s in row]
+    columns = first_columns(listed)
+    stops = {id(s): last_moving(s) for s in listed}
+    stopping = any(math.isfinite(step) for step in stops.values())
+    rows = []
+    for s in listed:
+        sizes = [number_cell(average(s, "n_ems", part)) for part in (HALF, FIFTH)]
+        scores = [number_cell(middle(s, "score", part), 2) for part in (HALF, FIFTH)]
+        end = [Cell("")] if not math.isfinite(stops[id(s)]) else [number_cell(stops[id(s)])]
+        start = [*first_cells(columns, s), Cell(variant(s.config)), count_cell(s), value_cell(s)]
+        rows.append([*start, *sizes, *scores, *(end if stopping else [])])
+    drawn = ["N_ems, 2nd half", "N_ems, last fifth", "S(W), 2nd half", "S(W), last fifth"]
+    metrics = sorted({"mAP" if s.metric == "map" else "test error" for s in listed}, reverse=True)
+    head = [
+        *columns,
+        "run",
+        "seeds",
+        f"{' or '.join(metrics)} (%)",
+        *drawn,
+        *(["rate 0 from step"] if stopping else []),
+    ]
+    caption = (
+        "Over seeds and the points of that part of the run: of N_ems the mean, of S(W) the median, which a spike of a "
+        f"single seed does not move. {provenance(settings)}"
+    )
+    if any(s.config.method == "presampling" for s in listed):
+        caption += f" {ONE_DRAW.format('N_ems and S(W) of Presampling-IS')}"
+    if stopping:
+        caption += (
+            " Where the learning rate comes down to 0 before the end, the last column says when, as a mean over seeds: "
+            "from then on the parameters no longer change, and S(W) says nothing about training."
+        )
+    return Table(head, rows, caption, item.title)

@@ -1,0 +1,1 @@
+"""Runs: what to run, where it is written down, and the commands that do it."""

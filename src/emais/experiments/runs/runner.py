@@ -1,0 +1,160 @@
+"""Runs configurations and writes each finished run down; what has a record already is not run again."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import emais
+
+from ...errors import EmaisError, positive_float
+from ..config import Config
+from ..data import Data, load
+from ..progress import Progress
+from ..train.following import Following
+from ..train.loop import initialised
+from ..train.models import SMALL
+from ..train.resnets_together import Abreast
+from ..train.stacked_runs import SideBySide
+from .leaders import check_leader, sizes_to_follow
+from .machine import at_once, can_compile, check_device, check_memory, release
+from .provenance import surroundings
+from .store import LAYOUT, Record, Results, key_of, rounded
+
+# runs that share a GPU, if they fit
+EVALUATIONS = 25
+BATCH_NORM = ("resnet18", "resnet50")
+ONE_LABEL = ("confidence", "confvar")  # need the probability of a sample's one true class
+
+
+def run_all(
+    configs: Sequence[Config],
+    path: Path | str,
+    *,
+    device: torch.device | str = "cpu",
+    folder: Path | str | None = None,
+    budget: float | None = None,
+    look: bool = False,
+) -> list[Config]:
+    """Run what `path` has no record of, and return what is still missing: a budget of minutes may end it early.
+
+    look: at the data, even if nothing is missing, to see whether they are those of the records.
+    """
+    results = Results(path)
+    missing = results.missing(list({config.key(): config for config in configs}.values()))
+    check_device(device)
+    if missing:
+        results.must_be_writable(len(missing))
+    wanted = configs if look else missing
+    data = {name: load(name, folder) for name in {c.data for c in wanted}}  # before training: they may be missing
+    records = results.read()
+    check_data(data, records, results.path)
+    recorded = {key_of(record) for record in records} | {config.key() for config in missing}
+    for config in missing:
+        check_run(config, data[config.data])
+        if config.follow:
+            check_leader(config, recorded)
+    release(device)
+    for config in missing:
+        check_memory(config, device)
+    together = list(groups(missing, partial(at_once, device=device)))
+    end = math.inf if budget is None else time.monotonic() + 60 * positive_float("budget", budget)
+    steps = sum(config.num_steps for config in missing)
+    with Progress(total_steps=steps, total_runs=len(missing)) as progress:
+        for planned in together:
+            if time.monotonic() > end:
+                break
+            group = results.missing(planned)  # another process may have been quicker
+            steps = sum(c.num_steps for c in planned) - sum(c.num_steps for c in group)
+            progress.pass_over(len(planned) - len(group), steps)
+            if not group:
+                continue
+            progress.begin_run(label(group))
+            for record in run_group(group, data[group[0].data], device, progress.advance, results):
+                results.append(record)
+                progress.finish_run()
+    return results.missing(missing)
+
+
+def check_data(data: Mapping[str, Data], records: Sequence[Record], path: Path) -> None:
+    """Say that the runs in the file were made with other data of the same name, such as a part of them."""
+    for name, own in data.items():
+        titles = {str(r["data_title"]) for r in records if r.get("data") == name and "data_title" in r}
+        if others := sorted(titles - {own.title}):
+            raise EmaisError(
+                f"{path} has runs on {', '.join(others)}, and the data found here are {own.title}: give "
+                "another place with --results"
+            )
+
+
+def check_run(config: Config, data: Data) -> None:
+    """Say before training that a method does not take its settings, or a network not the images."""
+    emais.create(config.method, len(data.x_train), batch_size=config.batch_size, **config.options)
+    if data.multi_label and config.method in ONE_LABEL:
+        raise EmaisError(
+            f"{config.method} needs p(true class), with one label a sample. Multi-label targets such as those of "
+            f"{data.name} have no such probability; use emais or rais for them"
+        )
+    if config.follow and config.model not in SMALL:
+        raise EmaisError(f"only {', '.join(SMALL)} can follow another run, got {config.model}")
+    if config.model in BATCH_NORM and config.batch_size < 2:
+        raise EmaisError(f"{config.model} has BatchNorm, which needs minibatches of two or more: got batch_size=1")
+    if config.model in SMALL:
+        try:
+            initialised(SMALL[config.model], config.seed)(data.scaled(data.x_train[:1]))
+        except RuntimeError:
+            shape = tuple(data.x_train.shape[1:])
+            raise EmaisError(f"{config.model} does not take images of {shape} such as those of {config.data}") from None
+
+
+def groups(configs: Sequence[Config], size: Callable[[Config], int]) -> Iterator[list[Config]]:
+    """Runs that can be trained together, shortest first: up to `size` of each kind."""
+    kinds: dict[Any, list[Config]] = {}
+    for config in configs:
+        kinds.setdefault(config.group(), []).append(config)
+    # what follows another run comes after it
+    for kind in sorted(kinds.values(), key=lambda runs: (bool(runs[0].follow), runs[0].num_steps)):
+        parts = -(-len(kind) // size(kind[0]))
+        for k in range(parts):  # parts of about the same size
+            yield kind[k * len(kind) // parts : (k + 1) * len(kind) // parts]
+
+
+def label(group: Sequence[Config]) -> str:
+    """What a group of runs is called while it is running."""
+    first = group[0]
+    if len(group) == 1:
+        return f"{first.method} on {first.data} with seed {first.seed}"
+    return f"{len(group)} runs of {first.num_steps} steps on {first.data} side by side"
+
+
+def make_trainer(
+    group: Sequence[Config], data: Data, device: torch.device | str, results: Results
+) -> SideBySide | Abreast:
+    """Small networks side by side in one forward pass, ResNets abreast, each with its own."""
+    small = SMALL.get(group[0].model)
+    if small is None:
+        return Abreast(group, data, device, compiled=can_compile(device))
+    if group[0].follow:
+        return Following(group, data, small, device, sizes_to_follow(group, data, results.read()))
+    return SideBySide(group, data, small, device)
+
+
+def run_group(
+    group: Sequence[Config],
+    data: Data,
+    device: torch.device | str,
+    on_steps: Callable[[int], None],
+    results: Results,
+) -> Iterator[dict[str, Any]]:
+    """Train a group and give the record of each run."""
+    trainer = make_trainer(group, data, device, results)
+    trainer.train(EVALUATIONS, on_steps)
+    for config, result in trainer.finish():
+        yield rounded(asdict(config) | result | {"data_title": data.title, "layout": LAYOUT, **surroundings(device)})

@@ -1,0 +1,102 @@
+"""Many runs as one short text: `data=fmnist model=lenet5 method=emais,rais num_steps=6250 seed=0-4`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import fields
+from typing import Any
+
+from ...errors import EmaisError
+from ...methods import METHODS
+from ..config import KNOWN, Config, choose
+
+MOST_RUNS = 100_000
+FRACTIONS = ("lr", "weight_decay", "momentum")
+NUMBERS = (*FRACTIONS, "num_steps", "seed", "batch_size", "refresh_every")
+
+
+def parse(text: str) -> list[Config]:
+    """All runs that a text describes: `key=value` pairs, `a,b` for several values and `0-4` for a range of seeds;
+    `a:b` is one value that is made of several.
+
+    >>> [c.seed for c in parse("data=digits model=perceptron method=emais seed=0-2")]
+    [0, 1, 2]
+    """
+    known = [f.name for f in fields(Config) if f.name != "options"]
+    choices: dict[str, list[Any]] = {}
+    if spaced := re.search(r"\S*(,\s+|\s+,\s*)\S*", text):
+        got = spaced.group()
+        raise EmaisError(f"a comma joins values of one key, without a space, e.g. method=emais,rais: got {got!r}")
+    for word in text.split():
+        name, separator, value = word.partition("=")
+        if not separator or not value:
+            raise EmaisError(f"a configuration is made of key=value pairs, got {word!r}")
+        if name in choices:
+            raise EmaisError(f"{name} is given twice in {text!r}: write {name}=a,b for several values")
+        choices[name] = [convert(name, v) for v in values_of(name, value)]
+    # what is misspelt comes before what is missing: one is often why the other is
+    methods = [METHODS[m] for m in choices.get("method", METHODS) if m in METHODS]
+    ours = set(METHODS["emais"].settings()) - {"num_samples", "device", "resident"}
+    for name, values in choices.items():
+        if name not in known and not any(name in method.settings() for method in methods):
+            choose("key", name, [*known, *ours])
+        for value in values if name in KNOWN else ():
+            choose(name, value, KNOWN[name])
+    missing = [f"{name}=" for name in ("data", "model", "method") if name not in choices]
+    if missing:
+        raise EmaisError(f"the configuration {text!r} lacks {', '.join(missing)}")
+    check_count(math.prod(map(len, choices.values())))
+    runs = []
+    for chosen in itertools.product(*choices.values()):
+        given = dict(zip(choices, chosen, strict=True))
+        options = {k: given.pop(k) for k in list(given) if k not in known}
+        runs.append(Config(**given, options=options))
+    return runs
+
+
+def check_count(runs: int) -> None:
+    """Say that nobody will wait for so many runs, before they are laid out one by one."""
+    if runs > MOST_RUNS:
+        raise EmaisError(f"these would be {runs:,} runs, at most {MOST_RUNS:,} are taken at once: give fewer values")
+
+
+def values_of(name: str, value: str) -> list[str]:
+    """The values that a text stands for."""
+    found = []
+    for part in value.split(","):
+        low, dash, high = part.partition("-")
+        if name == "seed" and dash and low.isdigit() and high.isdigit():
+            if int(low) > int(high):
+                raise EmaisError(f"seed={part} names no seed: write the lower one first, e.g. seed=0-4")
+            check_count(int(high) - int(low) + 1)
+            found += [str(k) for k in range(int(low), int(high) + 1)]
+        else:
+            found.append(part)
+    return found
+
+
+def convert(name: str, value: str) -> Any:
+    """A number where it reads as one; numbers that may have to be whole are whole if they can be; a tuple where there
+    are colons.
+
+    >>> convert("num_steps", "1e3"), convert("lr", "1.0"), convert("factors", "1:0.3")
+    (1000, 1.0, (1, 0.3))
+    """
+    if ":" in value and name not in NUMBERS:
+        return tuple(convert(name, part) for part in value.split(":"))
+    if name in ("data", "model", "method", "optimizer", "rule", "follow", "schedule"):
+        return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    for kind in (int, float):
+        try:
+            found = kind(value)
+        except ValueError:
+            continue
+        whole = isinstance(found, float) and found.is_integer() and abs(found) < 2**53
+        return int(found) if whole and name not in FRACTIONS else found
+    if name in NUMBERS:
+        raise EmaisError(f"{name} must be a number, got {value!r}")
+    return value

@@ -1,0 +1,301 @@
+"""One run of a ResNet alone: data, draws, crops, statistics and update on one device, on a GPU as one CUDA graph.
+
+`step` is the loop to read. It is the same on a CPU, where it runs as it stands.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import emais
+
+from ...engine import Engine
+from ...rng import Uniforms, mix
+from ..config import Config
+from ..data import Data
+from .augment import PLAIN, Pictures, recipe
+from .batchnorm import fresh_statistics
+from .curves import Curves, spread
+from .loop import initialised
+from .models import make_resnet
+from .objectives import MANY_LABELS, ONE_LABEL
+from .setup import fastest, make_optimizer, prepared
+from .stacked_runs import EAGER, counts, rule_of
+
+CROPS, LOOKS = 2, 3  # streams of random numbers besides the engine's own: of a minibatch, and of candidates
+
+
+class Single:
+    """Trains one configuration; `finish` yields it with what it left behind, as `SideBySide` does.
+
+    model: makes the network (default: the configuration's); captured: as a CUDA graph, where there is a GPU;
+    compiled: the network through torch.compile.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        data: Data,
+        device: torch.device | str = "cpu",
+        *,
+        model: Callable[[], nn.Module] | None = None,
+        captured: bool = True,
+        compiled: bool = False,
+    ) -> None:
+        self.config, self.data, self.device = config, data, torch.empty(0, device=device).device
+        self.num_steps, self.batch_size = config.num_steps, config.batch_size
+        self.objective = MANY_LABELS if data.multi_label else ONE_LABEL
+        cuda = self.device.type == "cuda"
+        self.captured = captured and cuda and self.num_steps > EAGER
+        self.half = cuda  # bf16 where autocast sees fit
+        self.pictures, self.tests = self._pictures()
+        self.labels = data.y_train.to(self.device)
+        self.net = prepared(initialised(model or self._model, config.seed), self.device)
+        self.forward: Callable[..., Tensor] = torch.compile(self.net) if compiled else self.net
+        self.imp = self._engine()
+        self.lr = torch.tensor(config.lr, device=self.device)
+        self.optimizer = make_optimizer(config, self.net, self.lr)
+        self.imp.attach(self.optimizer, rule=rule_of(config))
+        self.effective: emais.EffectiveSchedule | None = None
+        if config.schedule == "effective":  # a step counts by its factor
+            self.effective = emais.EffectiveSchedule(self._cosine, self.imp, optimizer=self.optimizer)
+        self.curves = Curves(self.num_steps, 1, self.batch_size, self.device)
+        self._t = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._crops, self._looks = self._random()
+        self._u, self._rate = self._crops(self._t + 1), self.lr.clone()  # of the step to come
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self.stream, self._side = (torch.cuda.Stream(self.device) if cuda else None for _ in range(2))
+        self.done, self.seconds, self.timed = 0, 0.0, 0
+        self.alive: Callable[[], None] = lambda: None  # called now and then where there are no steps to count
+
+    def _pictures(self) -> tuple[Pictures, Pictures]:
+        """The images to train on, and those to test on."""
+        how = recipe(self.data)
+        train = Pictures(self.data.x_train, how, device=self.device)
+        middle = PLAIN._replace(crop=how.crop)
+        return train, Pictures(self.data.x_test, middle, statistics=train.statistics, device=self.device)
+
+    def _model(self) -> nn.Module:
+        channels, size = self.data.x_train.shape[1:3]
+        return make_resnet(self.config.model, recipe(self.data).crop or size, channels, self.data.num_classes)
+
+    def _engine(self) -> Engine:
+        c = self.config
+        shared = {"batch_size": c.batch_size, "num_steps": c.num_steps, "seed": c.seed, **c.options}
+        return emais.create(c.method, len(self.pictures), device=self.device, resident=True, **shared)
+
+    def _random(self) -> tuple[Uniforms, Uniforms]:
+        """Random numbers for crops, and in the rows below for branches to leave out; and for crops by sample.
+
+        Where candidates are looked at first, a sample must be trained on as it was seen: with another crop its
+        gradient can be anything, and 1/q large.
+        """
+        blocks = len(self.net.blocks) if getattr(self.net, "stochastic_depth", 0) else 0  # type: ignore[arg-type]
+        return (
+            Uniforms(mix(self.config.seed, CROPS), 1 + blocks, self.batch_size, self.device),
+            Uniforms(mix(self.config.seed, LOOKS), 1, len(self.pictures) if self.imp.looks_ahead else 1, self.device),
+        )
+
+    # ---- one step
+
+    def step(self) -> None:
+        """Draw, crop, forward, backward, statistics, update, log: no host sync."""
+        self._t.add_(1)
+        draw = self.imp.draw(self._score) if self.imp.looks_ahead else self.imp.draw()  # type: ignore[call-arg]
+        u = self._u.clone()
+        if self.imp.looks_ahead:
+            u[0] = self._seen(draw.index)
+        x, y = self.pictures(draw.index, u[0]), self.labels.index_select(0, draw.index)
+        with self._autocast():
+            z = self.forward(x, u[1:]) if len(u) > 1 else self.forward(x)
+        z = z.float()
+        losses, grads = self.objective.losses(z, y), self.objective.gradients(z, y)
+        loss = self.imp.loss(losses, z, draw, grads=grads)
+        self._prepare()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        factor = self.imp.monitor.factor().float()
+        self.curves.log(loss.detach().view(1), self.lr.view(1), factor.view(1), [self.imp.monitor.sums()])
+        if self._side is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._side)
+        if self.effective is None:
+            self.lr.copy_(self._rate)
+        else:
+            self.effective.step()
+
+    def _prepare(self) -> None:
+        """Random numbers and learning rate of the next step: on a GPU beside the backward pass, which is longer."""
+        if self._side is not None:
+            self._side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._side):  # None: no stream, nothing to do
+            self._u.copy_(self._crops(self._t + 1))
+            self._rate.copy_(self.config.lr * self._cosine(self._t))
+
+    def _score(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Losses and logits of candidates; the engine has the network in evaluation mode, without gradients."""
+        with self._autocast():
+            z = self.net(self.pictures(index, self._seen(index)))
+        z = z.float()
+        return self.objective.losses(z, self.labels.index_select(0, index)), z
+
+    def _seen(self, index: Tensor) -> Tensor:
+        """Random numbers for the crops of these samples in this step."""
+        return self._looks(self._t)[0].index_select(0, index)
+
+    def _cosine(self, t: Any) -> Tensor:
+        """What the learning rate is multiplied by after t steps."""
+        return torch.cos(torch.as_tensor(math.pi / self.num_steps * t)).mul_(0.5).add_(0.5)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        # without the cache: a graph must cast the weights anew on every replay
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if self.half else nullcontext()
+
+    # ---- all steps
+
+    def train(self, points: int = 20, on_steps: Callable[[int], None] | None = None) -> None:
+        """Train to the end; test errors, or mAP, at `points` places."""
+        train([self], points, on_steps)
+
+    def advance(self, steps: int, on_steps: Callable[[int], None] | None = None) -> None:
+        """Train so many steps on."""
+        advance([self], self.done + steps, on_steps)
+
+    def warm_up(self, end: int, on_steps: Callable[[int], None] | None = None) -> None:
+        """The steps up to the capture, if there is to be one, but not beyond step `end`."""
+        while self.captured and self._graph is None and self.done < end:
+            self.tick(on_steps)
+
+    def count(self, steps: int, seconds: float) -> None:
+        """Add to what `ms_per_step` is made of."""
+        self.timed, self.seconds = self.timed + steps, self.seconds + seconds
+
+    def tick(self, on_steps: Callable[[int], None] | None = None) -> None:
+        """Start one step; the first few are eager, the last of these is followed by the capture."""
+        self._one()
+        self.done += 1
+        if self.captured and self.done == EAGER:
+            self._graph = self._capture()
+        self._refresh()
+        if on_steps is not None:
+            on_steps(1)
+
+    def _one(self) -> None:
+        if self._graph is not None:
+            self.imp.upkeep()
+            self._graph.replay()
+        elif self.stream is None:
+            self.step()
+        else:  # on the stream that the graph will be captured from, as torch asks for
+            self.stream.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(self.stream), fastest():
+                self.step()
+            torch.cuda.current_stream(self.device).wait_stream(self.stream)
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        gc.collect()  # runs that are over may lie about in cycles, with all their GPU memory
+        graph = torch.cuda.CUDAGraph()
+        self.wait()
+        with fastest(), torch.cuda.graph(graph, stream=self.stream):
+            self.step()
+        return graph
+
+    def wait(self) -> None:
+        """Until the device has done all that was started."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    # ---- looking
+
+    @torch.no_grad()
+    def outputs(self, pictures: Pictures, chunk: int = 1000) -> Iterator[tuple[Tensor, Tensor]]:
+        """Indices and logits of all images, part by part: the crops in the middle, in evaluation mode."""
+        for index in torch.arange(len(pictures), device=self.device).split(chunk):
+            self.alive()
+            self.net.eval()
+            with self._autocast():
+                z = self.net(pictures(index))
+            self.net.train()
+            yield index, z.float()
+
+    def _refresh(self) -> None:
+        """Update the statistics of all samples, where the configuration wants it now."""
+        if not self.config.refresh_every or self.done % self.config.refresh_every:
+            return
+        for index, z in self.outputs(self.pictures):
+            y = self.labels.index_select(0, index)
+            self.imp.refresh(index, self.objective.losses(z, y), z, grads=self.objective.gradients(z, y))
+
+    def evaluate(self) -> float:
+        """Percentage of the test set that is classified wrongly, or its mAP."""
+        z = torch.cat([z for _, z in self.outputs(self.tests)])
+        return self.objective.measure(z, self.data.y_test.to(self.device))
+
+    def _look_evenly(self, k: int) -> None:
+        """Forward pass of the k-th of some minibatches taken evenly from the training set, cropped as in training."""
+        self.alive()
+        order = torch.randperm(len(self.pictures), generator=torch.Generator().manual_seed(self.config.seed))
+        places = torch.arange(k * self.batch_size, (k + 1) * self.batch_size)
+        index = order[places % len(order)].to(self.device)
+        u = self._crops(self._t.new_tensor(self.num_steps + 1 + k))  # crops that no step has had
+        with self._autocast():
+            self.net(self.pictures(index, u[0]), *([u[1:]] if len(u) > 1 else []))
+
+    def finish(self) -> Iterator[tuple[Config, dict[str, Any]]]:
+        """(configuration, result), after `train`."""
+        curves, name = self.curves.of(0), self.objective.name
+        curves[name] = curves.pop("test_error")
+        result = {
+            name: curves[name][-1],
+            **self._recalibrated(),
+            "ms_per_step": 1e3 * self.seconds / self.timed,
+            "side_by_side": 1,
+            "effective_steps": float(self.done if self.effective is None else self.effective.t_eff),
+            **counts(self.imp),
+        }
+        yield self.config, result | {"curves": curves}
+
+    def _recalibrated(self) -> dict[str, float]:
+        """The metric with BatchNorm's statistics taken anew from uniform minibatches; nothing without BatchNorm."""
+        if not any(isinstance(module, nn.BatchNorm2d) for module in self.net.modules()):
+            return {}
+        with fresh_statistics(self.net, self._look_evenly):
+            return {"recalibrated": self.evaluate()}
+
+
+def train(runs: Sequence[Single], points: int, on_steps: Callable[[int], None] | None = None) -> None:
+    """Train runs of one length to the end, all at the same time, with a look at the test set at `points` places."""
+    for run in runs:
+        run.alive = partial(on_steps, 0) if on_steps else run.alive
+    for place in spread(runs[0].num_steps, points):
+        advance(runs, place, on_steps)
+        for run in runs:
+            run.curves.evaluated(place, [run.evaluate()])
+
+
+def advance(runs: Sequence[Single], end: int, on_steps: Callable[[int], None] | None = None) -> None:
+    """Train up to step `end` by turns: what a turn starts on its stream runs beside what the others started.
+
+    Where steps are captured, the clock counts only those; each run gets its share of the time.
+    """
+    for run in runs:
+        run.warm_up(end, on_steps)
+    runs[0].wait()
+    start, steps = time.perf_counter(), end - runs[0].done
+    for _ in range(steps):
+        for run in runs:
+            with torch.cuda.stream(run.stream):  # None: no stream, nothing to do
+                run.tick(on_steps)
+    runs[0].wait()
+    seconds = time.perf_counter() - start
+    for run in runs:
+        run.count(steps, seconds / len(runs))

@@ -1,0 +1,32 @@
+"""Several ResNets at a time on one GPU, each with its own graph on its own stream: one alone leaves it partly idle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..config import Config
+from ..data import Data
+from .resnet_run import Single, train
+
+
+class Abreast:
+    """Trains configurations of one length at the same time, each as `Single` does; `finish` yields all of them.
+
+    ms_per_step is the time of a step of all runs over their number; how: further settings, as in `Single`.
+    """
+
+    def __init__(self, configs: Sequence[Config], data: Data, device: torch.device | str = "cpu", **how: Any) -> None:
+        self.runs = [Single(config, data, device, **how) for config in configs]
+
+    def train(self, points: int = 20, on_steps: Callable[[int], None] | None = None) -> None:
+        """Train all to the end; test errors, or mAP, at `points` places."""
+        train(self.runs, points, on_steps)
+
+    def finish(self) -> Iterator[tuple[Config, dict[str, Any]]]:
+        """(configuration, result) of each run, after `train`."""
+        for run in self.runs:
+            for config, result in run.finish():
+                yield config, result | {"side_by_side": len(self.runs)}
