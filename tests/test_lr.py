@@ -11,11 +11,33 @@ from torch.optim import lr_scheduler
 import emais
 from emais import EmaisError
 
+
+class Watched:
+    """An optimizer that writes down the rates which its step sees."""
+
+    def step(self, closure=None):
+        assert closure is None
+        self.applied = [*getattr(self, "applied", []), [float(group["lr"]) for group in self.param_groups]]
+        return super().step()
+
+
+class SGD(Watched, torch.optim.SGD):
+    pass
+
+
+class Adam(Watched, torch.optim.Adam):
+    pass
+
+
+class AdamW(Watched, torch.optim.AdamW):
+    pass
+
+
 OPTIMIZERS = {
-    "sgd": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9),
-    "adam": lambda p, lr: torch.optim.Adam(p, lr=lr),
-    "adamw": lambda p, lr: torch.optim.AdamW(p, lr=lr),
-    "fused": lambda p, lr: torch.optim.SGD(p, lr=torch.tensor(lr), fused=True),
+    "sgd": lambda p, lr: SGD(p, lr=lr, momentum=0.9),
+    "adam": lambda p, lr: Adam(p, lr=lr),
+    "adamw": lambda p, lr: AdamW(p, lr=lr),
+    "fused": lambda p, lr: SGD(p, lr=torch.tensor(lr), fused=True),
 }
 SCHEDULERS = {
     "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, 12),
@@ -41,8 +63,6 @@ def train(task, optimizer_name, scheduler_name, attach, steps=12):
     optimizer = OPTIMIZERS[optimizer_name](model.parameters(), 0.1)
     if attach:
         imp.attach(optimizer)
-    applied = []
-    optimizer.register_step_pre_hook(lambda o, *_: applied.append(float(o.param_groups[0]["lr"])))
     scheduler = SCHEDULERS[scheduler_name](optimizer)
     rates, factors = [], []
     for _ in range(steps):
@@ -52,7 +72,7 @@ def train(task, optimizer_name, scheduler_name, attach, steps=12):
         optimizer.step()
         factors.append(imp.diagnostics.lr_scale)
         scheduler.step()
-    return rates, applied, factors
+    return rates, [first for first, *_ in optimizer.applied], factors
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "fused"])
@@ -109,71 +129,191 @@ def test_a_closure_gets_the_factor_of_its_own_minibatch(task):
 def test_every_group_is_scaled_and_restored(task):
     dataset, model = task
     imp = emais.EMAIS(96, 16, warmup_epochs=0)
-    optimizer = torch.optim.SGD([{"params": [model.weight], "lr": 0.1}, {"params": [model.bias], "lr": 0.01}])
+    optimizer = SGD([{"params": [model.weight], "lr": 0.1}, {"params": [model.bias], "lr": 0.01}])
     imp.attach(optimizer, rule="sqrt")
-    seen = []
-    optimizer.register_step_pre_hook(lambda o, *_: seen.append([g["lr"] for g in o.param_groups]))
     for _ in range(3):
         forward(imp, dataset, model).backward()
         optimizer.step()
     f = imp.diagnostics.lr_scale
-    assert seen[-1] == pytest.approx([0.1 * f, 0.01 * f])
+    assert optimizer.applied[-1] == pytest.approx([0.1 * f, 0.01 * f])
     assert [g["lr"] for g in optimizer.param_groups] == [0.1, 0.01]
 
 
-def test_a_step_that_raises_does_not_leave_the_factor_behind(task):
+class Fragile(SGD):
+    """A step that raises when it is told to, once it has read its rate."""
+
+    fail = False
+
+    def step(self, closure=None):
+        if self.fail:
+            assert self.param_groups[0]["lr"] > 0
+            raise RuntimeError("out of luck")
+        return super().step(closure)
+
+
+def broken(*_):
+    raise RuntimeError("out of luck")
+
+
+def breaks_in_step(optimizer):
+    optimizer.fail = True
+    return lambda: setattr(optimizer, "fail", False)
+
+
+def breaks_in_pre_hook(optimizer):
+    return optimizer.register_step_pre_hook(broken).remove
+
+
+def breaks_in_post_hook(optimizer):
+    return optimizer.register_step_post_hook(broken).remove
+
+
+@pytest.mark.parametrize("breaks", [breaks_in_step, breaks_in_pre_hook, breaks_in_post_hook])
+@pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)], ids=["number", "tensor"])
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize("hook_first", [True, False])
+def test_whatever_raises_the_rate_is_what_it_would_be_without_us(task, breaks, lr, scheduler, hook_first):
+    """A step that raises and is caught, then the scheduler's: with every scheduler, to the last bit."""
+    dataset, model = task
+
+    def rates(attach):
+        imp = emais.EMAIS(96, 16, warmup_epochs=0)
+        optimizer = Fragile(model.parameters(), lr=copy.deepcopy(lr))
+        if attach and not hook_first:
+            imp.attach(optimizer)
+        schedule = SCHEDULERS[scheduler](optimizer)
+        if attach and hook_first:
+            imp.attach(optimizer)
+        found = []
+        for k in range(12):
+            optimizer.zero_grad()
+            forward(imp, dataset, model).backward()
+            if k % 3 == 2:
+                mend = breaks(optimizer)
+                with pytest.raises(RuntimeError, match="out of luck"):
+                    optimizer.step()
+                mend()
+            else:
+                optimizer.step()
+            schedule.step()
+            found.append(float(optimizer.param_groups[0]["lr"]))
+            assert optimizer.state_dict()["param_groups"][0]["lr"] == found[-1]
+        if attach:
+            assert any(abs(rate - 0.1) > 1e-3 for rate, *_ in optimizer.applied)
+        return found
+
+    assert rates(attach=True) == rates(attach=False)
+
+
+def test_a_long_run_with_steps_that_raise(task):
+    """Every third of 300 steps raises: the rate ends where ExponentialLR leaves it."""
     dataset, model = task
     imp = emais.EMAIS(96, 16, warmup_epochs=0)
-
-    class Fragile(torch.optim.SGD):
-        fail = False
-
-        def step(self, closure=None):
-            if self.fail:
-                raise RuntimeError("out of luck")
-            return super().step(closure)
-
     optimizer = Fragile(model.parameters(), lr=0.1)
     imp.attach(optimizer)
-    forward(imp, dataset, model).backward()
-    optimizer.fail = True
-    with pytest.raises(RuntimeError, match="out of luck"):
-        optimizer.step()
-    optimizer.fail = False
-    forward(imp, dataset, model).backward()
-    optimizer.step()
-    assert optimizer.param_groups[0]["lr"] == 0.1
-    assert abs(imp.diagnostics.lr_scale - 1) > 1e-3
-    group, applied = optimizer.param_groups[0], []
-    optimizer.register_step_pre_hook(lambda o, *_: applied.append(o.param_groups[0]["lr"]))
-    before = copy.deepcopy(optimizer.state_dict())
+    schedule = lr_scheduler.ExponentialLR(optimizer, 0.999)
+    for k in range(300):
+        optimizer.zero_grad()
+        forward(imp, dataset, model).backward()
+        optimizer.fail = k % 3 == 2
+        if optimizer.fail:
+            with pytest.raises(RuntimeError, match="out of luck"):
+                optimizer.step()
+        else:
+            optimizer.step()
+        schedule.step()
+    plain = 0.1
+    for _ in range(300):
+        plain *= 0.999
+    assert optimizer.param_groups[0]["lr"] == plain
 
-    def fail():
+
+def test_a_closure_that_raises_leaves_the_rate_alone(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    schedule = lr_scheduler.ExponentialLR(optimizer, 0.9)
+    for last in (False, False, True):
+
+        def closure(last=last):
+            loss = forward(imp, dataset, model)
+            loss.backward()
+            if last:
+                raise RuntimeError("out of luck")
+            return loss
+
+        if last:
+            with pytest.raises(RuntimeError, match="out of luck"):
+                optimizer.step(closure)
+        else:
+            optimizer.step(closure)
+        schedule.step()
+    assert optimizer.param_groups[0]["lr"] == 0.1 * 0.9 * 0.9 * 0.9
+
+
+def test_after_a_step_that_raised_training_goes_on(task):
+    """The next factor is that of both minibatches; groups that are loaded, set or held by others are theirs."""
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = Fragile(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    held, before = optimizer.param_groups[0], copy.deepcopy(optimizer.state_dict())
+    for load in (False, True):
         forward(imp, dataset, model).backward()
         optimizer.fail = True
         with pytest.raises(RuntimeError, match="out of luck"):
             optimizer.step()
         optimizer.fail = False
-        assert group["lr"] == applied[-1] == pytest.approx(0.1 * imp.diagnostics.lr_scale)
-
-    fail()
-    loss = forward(imp, dataset, model)
-    assert group["lr"] == 0.1  # the next minibatch puts it right, before an epoch's scheduler sees it
-    loss.backward()
-    optimizer.step()
-    assert applied[-1] == pytest.approx(0.1 * imp.diagnostics.lr_scale)  # of both minibatches together
-    assert applied[-1] != 0.1
-    fail()
-    assert optimizer.state_dict()["param_groups"][0]["lr"] == 0.1  # saved by one who catches it
-    for rate in (0.1, 0.2):  # another's after a failure: by a checkpoint, or set
-        fail()
-        optimizer.load_state_dict(before)
-        group = optimizer.param_groups[0]
-        group["lr"] = rate
+        if load:
+            optimizer.load_state_dict(before)
+            held = optimizer.param_groups[0]
+        held["lr"] = 0.2
         forward(imp, dataset, model).backward()
         optimizer.step()
-        assert group["lr"] == rate
-        group["lr"] = 0.1
+        assert optimizer.applied[-1] == pytest.approx([0.2 * imp.diagnostics.lr_scale])
+        assert imp.diagnostics.batch_size == 32
+        assert optimizer.param_groups[0]["lr"] == 0.2
+        assert type(optimizer.param_groups[0]) is dict
+
+
+def test_hooks_and_loggers_see_the_rate_of_the_schedule(task):
+    """But for pre-hooks that come after ours, which see what the step will; one that sets the rate is obeyed."""
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+    optimizer.register_step_pre_hook(lambda o, *_: seen.append(o.param_groups[0]["lr"]))
+    imp.attach(optimizer)
+    later = []
+    optimizer.register_step_pre_hook(lambda o, *_: o.param_groups[0].update(lr=0.3))
+    optimizer.register_step_pre_hook(lambda o, *_: later.append(o.param_groups[0]["lr"]))
+    optimizer.register_step_post_hook(lambda o, *_: seen.append(o.param_groups[0]["lr"]))
+    for _ in range(3):
+        optimizer.zero_grad()
+        forward(imp, dataset, model).backward()
+        before = model.weight.detach().clone()
+        optimizer.step()
+    assert seen == [0.1] + [0.3] * 5
+    applied = (before - model.weight.detach()).norm() / model.weight.grad.norm()
+    assert float(applied) == pytest.approx(0.3 * imp.diagnostics.lr_scale, rel=1e-4)
+    assert later[-1] == pytest.approx(0.3 * imp.diagnostics.lr_scale)
+    assert abs(imp.diagnostics.lr_scale - 1) > 1e-3
+
+
+def test_an_optimizer_that_keeps_its_rate_elsewhere_is_named(task):
+    dataset, model = task
+
+    class Elsewhere(torch.optim.SGD):
+        def step(self, closure=None):
+            return None
+
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = Elsewhere(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    forward(imp, dataset, model).backward()
+    with pytest.warns(UserWarning, match="the step of Elsewhere did not read its learning rate"):
+        optimizer.step()
 
 
 @pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)])
@@ -181,11 +321,9 @@ def test_a_step_without_a_minibatch_of_its_own_has_factor_one(task, lr):
     """Such as one of another loss; of two optimizers that share a minibatch both get its factor."""
     dataset, model = task
     imp = emais.EMAIS(96, 16, warmup_epochs=0)
-    optimizer, other = (torch.optim.SGD([p], lr=copy.deepcopy(lr)) for p in model.parameters())
-    seen = []
+    optimizer, other = (SGD([p], lr=copy.deepcopy(lr)) for p in model.parameters())
     for one in (optimizer, other):
         imp.attach(one)
-        one.register_step_pre_hook(lambda o, *_: seen.append(float(o.param_groups[0]["lr"])))
     for _ in range(3):
         forward(imp, dataset, model).backward()
         optimizer.step()
@@ -194,25 +332,24 @@ def test_a_step_without_a_minibatch_of_its_own_has_factor_one(task, lr):
         other.step()
     factor = imp.diagnostics.lr_scale
     assert abs(factor - 1) > 1e-3
-    assert seen[-3:] == pytest.approx([0.1 * factor, 0.1, 0.1 * factor])
+    applied = [*optimizer.applied[-2:], other.applied[-1]]
+    assert [rate for rate, *_ in applied] == pytest.approx([0.1 * factor, 0.1, 0.1 * factor])
 
 
 def test_attach_once_and_detach(task):
     dataset, model = task
     imp = emais.EMAIS(96, 16, warmup_epochs=0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = SGD(model.parameters(), lr=0.1)
     handle = imp.attach(optimizer)
     with pytest.raises(EmaisError, match="attached already"):
         imp.attach(optimizer)
     with pytest.raises(EmaisError, match="share one rule, got 'sqrt' besides 'linear'"):
         imp.attach(torch.optim.Adam(model.parameters()))
     handle.remove()
-    rates = []
-    optimizer.register_step_pre_hook(lambda o, *_: rates.append(o.param_groups[0]["lr"]))
     for _ in range(4):
         forward(imp, dataset, model).backward()
         optimizer.step()
-    assert rates == [0.1] * 4
+    assert optimizer.applied == [[0.1]] * 4
     imp.attach(optimizer, rule="none")
 
 
@@ -262,32 +399,24 @@ class Calling(torch.optim.SGD):
         return super().step(closure)
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_two_engines_and_a_step_that_raises(task, first):
-    """Whichever of them comes next."""
+def test_two_engines_and_a_step_that_raises(task):
     dataset, model = task
     pair = [emais.EMAIS(96, 16, seed=seed, warmup_epochs=0) for seed in (1, 2)]
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = Fragile(model.parameters(), lr=0.1)
     for imp in pair:
         imp.attach(optimizer)
-
-    def broken(*_):
-        raise RuntimeError("broken")
-
-    for _ in range(3):
+    for fail in (False, False, True, False):
         for imp in pair:
             forward(imp, dataset, model).backward()
-        optimizer.step()
-    for imp in pair:
-        forward(imp, dataset, model).backward()
-    handle = optimizer.register_step_pre_hook(broken)
-    with pytest.raises(RuntimeError, match="broken"):
-        optimizer.step()
-    handle.remove()
-    assert optimizer.param_groups[0]["lr"] != 0.1
-    forward(pair[first], dataset, model)
-    forward(pair[1 - first], dataset, model)
-    assert optimizer.param_groups[0]["lr"] == 0.1
+        optimizer.fail = fail
+        if fail:
+            with pytest.raises(RuntimeError, match="out of luck"):
+                optimizer.step()
+        else:
+            optimizer.step()
+        assert optimizer.param_groups[0]["lr"] == 0.1
+    factors = [imp.diagnostics.lr_scale for imp in pair]
+    assert optimizer.applied[-1] == pytest.approx([0.1 * factors[0] * factors[1]])
 
 
 @pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)], ids=["number", "tensor"])
@@ -367,16 +496,14 @@ def test_statistics_are_the_same_inside_autocast(task, name, resident):
 def test_two_optimizers_share_a_step(task):
     dataset, model = task
     imp = emais.EMAIS(96, 16, warmup_epochs=0)
-    pair = [torch.optim.SGD([p], lr=0.1) for p in model.parameters()]
-    seen = []
+    pair = [SGD([p], lr=0.1) for p in model.parameters()]
     for optimizer in pair:
         imp.attach(optimizer)
-        optimizer.register_step_pre_hook(lambda o, *_: seen.append(o.param_groups[0]["lr"]))
     for _ in range(3):
         forward(imp, dataset, model).backward()
         for optimizer in pair:
             optimizer.step()
-        assert seen[-1] == seen[-2] == pytest.approx(0.1 * imp.diagnostics.lr_scale)
+        assert pair[0].applied[-1] == pair[1].applied[-1] == pytest.approx([0.1 * imp.diagnostics.lr_scale])
         assert imp.diagnostics.batch_size == 16
 
 
@@ -392,12 +519,10 @@ def test_module_with_batchnorm_and_dropout(task):
 def test_a_tensor_rate_that_two_groups_share_is_scaled_once(task):
     dataset, model = task
     lr = torch.tensor(0.1)
-    optimizer = torch.optim.SGD([{"params": [model.weight]}, {"params": [model.bias]}], lr=lr)
+    optimizer = SGD([{"params": [model.weight]}, {"params": [model.bias]}], lr=lr)
     assert optimizer.param_groups[0]["lr"] is optimizer.param_groups[1]["lr"]
     imp = emais.EMAIS(96, 16, warmup_epochs=0)
     imp.attach(optimizer)
-    used = []
-    optimizer.register_step_pre_hook(lambda o, *_: used.append([float(g["lr"]) for g in o.param_groups]))
     for _ in range(40):
         draw = imp.draw()
         losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
@@ -405,7 +530,7 @@ def test_a_tensor_rate_that_two_groups_share_is_scaled_once(task):
         imp.loss(losses, z, draw).backward()
         optimizer.step()
         assert float(lr) == pytest.approx(0.1)
-        assert used[-1] == pytest.approx([0.1 * imp.diagnostics.lr_scale] * 2)
+        assert optimizer.applied[-1] == pytest.approx([0.1 * imp.diagnostics.lr_scale] * 2)
     assert imp.diagnostics.lr_scale != 1
 
 

@@ -224,8 +224,6 @@ class Engine:
     ) -> tuple[Ticket, Tensor, Tensor | None]:
         """The ticket of a draw that was not used yet, its gradients (N, D) and the method's signal."""
         ticket = self._admit(losses, draw)
-        for scaler in self._scalers:
-            scaler.settle()
         g = per_sample(losses, logits, grads)
         return ticket, g, self.signal(losses.detach(), logits, g, draw.step)
 

@@ -1,11 +1,14 @@
-"""The learning-rate factor of one step: put on before the parameters move, taken off again afterwards."""
+"""The learning-rate factor of one step: the optimizer's own step sees its rate multiplied, nobody else does."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
+from types import CodeType, FrameType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -18,6 +21,10 @@ UNSTEPPED = (
     "{} minibatches were observed since an attached optimizer has stepped: attach the one that trains now, and "
     "remove() the old handle, if it is another; or its steps are being skipped, as GradScaler does while gradients are "
     "not finite. Until it steps no learning rate is scaled, and the report is of all of them together"
+)
+UNREAD = (
+    "the step of {} did not read its learning rate from param_groups, so it could not be scaled: attach the optimizer "
+    'that does the work, if this one wraps it, or attach with rule="none"'
 )
 _LINEAR = ("SGD", "ASGD")
 _SQRT = (
@@ -87,9 +94,6 @@ class OwnStep:
         self.used = monitor.added
         siblings.append(self)
 
-    def settle(self) -> None:
-        """There is no rate to put right."""
-
     def factor(self) -> Any:
         """The factor of this update: a float, or a 0-d tensor where the statistics live on a device."""
         factor = self._factor(self.used)
@@ -103,19 +107,44 @@ class OwnStep:
             self._siblings.remove(self)
 
 
+class ScaledGroup(MutableMapping[str, Any]):
+    """A parameter group whose rate is multiplied for the optimizer's own step, and for nobody else.
+
+    It stands in for the group while a step runs, and keeps nothing itself: what is written goes to the group.
+    """
+
+    def __init__(self, group: MutableMapping[str, Any], scaler: StepScaler) -> None:
+        self.group, self.scaler = group, scaler
+
+    def __getitem__(self, key: str) -> Any:
+        value = self.group[key]
+        return self.scaler.scaled(value) if key == "lr" else value
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.group[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.group[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.group)
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+
 class StepScaler:
-    """Multiplies every `group["lr"]` by the monitor's factor during one `optimizer.step`, and restores it.
+    """Multiplies every rate by the monitor's factor for one `optimizer.step`. The rates themselves never change.
 
-    Schedulers compute the next rate from the present one, so a factor left in place would compound. With
-    `step(closure)` the forward pass happens inside the step: the closure is wrapped, so that the factor is that of
-    the minibatch it has just computed. A tensor rate is changed in place, without waiting for the device.
+    While the step runs, each group is a `ScaledGroup`: a rate that is read by the optimizer's own step, or by a
+    pre-hook that runs after ours, comes multiplied; read by anyone else (a scheduler, a post-hook, a logger) it is what
+    the schedule set. So there is nothing to restore, and a step that raises leaves nothing behind. Several engines on
+    one optimizer need not know of each other: each multiplies what the one before it gives.
 
-    `factor` gives the factor once everything observed has arrived, told how many minibatches there were at the last
-    step: one that nothing was observed for has factor 1. A factor of exactly 0, known on the host, skips the step: the
-    gradients are dropped, so neither parameters nor momentum change. After a step that raised, the rate is put right
-    by `settle`: with the next minibatch, or when the optimizer's state is saved. Of several engines on one optimizer
-    each multiplies by its own factor, if it has observed a minibatch since the last step. A class that calls the step
-    of another has its hooks called for both: the inner ones must find what the outer ones found.
+    With `step(closure)` the forward pass happens inside the step: the closure is wrapped, so that the factor is that of
+    the minibatch it has just computed. `factor` gives the factor once everything observed has arrived, told how many
+    minibatches there were at the last step: one that nothing was observed for has factor 1. A factor of exactly 0,
+    known on the host, skips the step: the gradients are dropped, so neither parameters nor momentum change.
     """
 
     def __init__(
@@ -125,20 +154,17 @@ class StepScaler:
         monitor: Monitor,
         siblings: list[Any],
     ) -> None:
-        self.optimizer, self._factor, self._monitor, self._siblings = optimizer, factor, monitor, siblings
+        self.optimizer, self._compute, self._monitor, self._siblings = optimizer, factor, monitor, siblings
         siblings.append(self)
         self.used = monitor.added
-        self._saved: list[float | Tensor] = []
-        self._scaled = 1.0  # by what, where rates are numbers
+        self._factor: Any = None  # of the step under way
+        self._hooks: tuple[FrameType | None, int] = None, 0  # torch's loop over pre-hooks, and the place of its calls
+        self._reads = 0  # of scaled rates, by the step under way
+        self._steps = step_functions(optimizer)
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
-            optimizer.register_state_dict_pre_hook(lambda _: self.settle()),
-            optimizer.register_load_state_dict_post_hook(lambda _: self._saved.clear()),
         ]
-        hooks = getattr(optimizer, "_optimizer_step_post_hooks", None)  # torch has no other way to come first
-        if hooks:  # first off: a hook that steps a scheduler, or another engine's, must find the rate restored
-            hooks.move_to_end(self._handles[1].id, last=False)
 
     @property
     def rule(self) -> str:
@@ -147,14 +173,42 @@ class StepScaler:
 
     def remove(self) -> None:
         """Leave the optimizer as it was."""
-        self._unwind()
+        self._put_back()
         for handle in self._handles:
             handle.remove()
         if self in self._siblings:
             self._siblings.remove(self)
         self._handles = []
 
+    def scaled(self, rate: Any) -> Any:
+        """A rate as the reader is to see it: multiplied, if that is the optimizer's own step."""
+        if self._factor is None or not self._is_stepping():
+            return rate
+        self._reads += 1
+        if isinstance(rate, Tensor):  # no host sync; in the rate's own precision, which fused optimizers insist on
+            factor = self._factor.to(rate.device) if isinstance(self._factor, Tensor) else self._factor
+            return torch.mul(rate, factor, out=torch.empty_like(rate))
+        return rate * float(self._factor)  # sync where the statistics live on a GPU: one float
+
+    def _is_stepping(self) -> bool:
+        """Whether the optimizer's own step is among the callers, or the loop over its pre-hooks."""
+        frame = inspect.currentframe()
+        while frame is not None:
+            if frame.f_code in self._steps and frame.f_locals.get("self") is self.optimizer:
+                return True
+            if frame is self._hooks[0] and frame.f_lasti == self._hooks[1]:
+                return True
+            frame = frame.f_back
+        return False
+
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        if self._is_stepping():  # a step that calls another's by super(): torch calls the hooks of both
+            return None
+        frame = inspect.currentframe()
+        loop = frame.f_back if frame is not None else None
+        self._hooks = loop, loop.f_lasti if loop is not None else 0
+        groups: list[Any] = optimizer.param_groups
+        groups[:] = [group if self._has_part_in(group) else ScaledGroup(group, self) for group in groups]
         # the optimizer itself is args[0]
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
@@ -162,7 +216,7 @@ class StepScaler:
             return None
 
         def scaled_closure() -> Any:
-            self._unwind()  # a closure may be evaluated more than once
+            self._factor = None  # a closure may be evaluated more than once
             loss = closure()
             self._scale()
             return loss
@@ -171,50 +225,48 @@ class StepScaler:
             return (args[0], scaled_closure, *args[2:]), kwargs
         return args, {**kwargs, "closure": scaled_closure}
 
+    def _has_part_in(self, group: Any) -> bool:
+        """Whether a group is multiplied by this scaler already: a step that raised leaves its stand-ins behind."""
+        while isinstance(group, ScaledGroup):
+            if group.scaler is self:
+                return True
+            group = group.group
+        return False
+
     def _scale(self) -> None:
-        self._unwind()  # in case an earlier step raised half-way, or this one is called by another
-        if not self._handles:  # removed inside the closure: nobody would take the factor off
+        self._factor, self._reads = None, 0
+        if not self._handles:  # removed inside the closure
             return
-        factor = self._factor(self.used)
+        factor = self._compute(self.used)
         if not isinstance(factor, Tensor) and factor == 0:
             self.optimizer.zero_grad(set_to_none=True)
-            return
-        shared: dict[int, Tensor] = {}  # torch gives all groups the same tensor: it is scaled, and saved, once
-        for group in self.optimizer.param_groups:
-            lr = group["lr"]
-            if not isinstance(lr, Tensor):
-                self._saved.append(lr)
-                self._scaled = float(factor)  # sync where the statistics live on a GPU: one float
-                group["lr"] = lr * self._scaled
-                continue
-            if id(lr) not in shared:
-                shared[id(lr)] = lr.clone()
-                lr.mul_(factor)
-            self._saved.append(shared[id(lr)])
+        else:
+            self._factor = factor
 
-    def settle(self) -> None:
-        """Take the factor off if it is still on, because the step raised."""
-        if self._saved:
-            self._unwind()
+    def _put_back(self) -> None:
+        """The groups themselves, in place of those that stand in for them."""
+        self._factor, self._hooks = None, (None, 0)
+        groups: list[Any] = self.optimizer.param_groups
+        if any(isinstance(group, ScaledGroup) for group in groups):
+            groups[:] = [self._without(group) for group in groups]
 
-    def _unwind(self) -> None:
-        """Take off this factor, and before it those that were put on top of it by other engines."""
-        hooks = getattr(self.optimizer, "_optimizer_step_pre_hooks", {}).values()
-        stack = [hook.__self__ for hook in hooks if isinstance(getattr(hook, "__self__", None), StepScaler)]
-        later = stack[stack.index(self) + 1 :] if self in stack else []
-        for scaler in (*reversed(later), self):
-            scaler._restore()
-
-    def _restore(self) -> None:
-        for group, lr in zip(self.optimizer.param_groups, self._saved, strict=False):
-            if isinstance(lr, Tensor):
-                if isinstance(group["lr"], Tensor):  # else it is another's by now
-                    group["lr"].copy_(lr)
-            elif group["lr"] == lr * self._scaled:  # else it is another's by now, after a step that raised
-                group["lr"] = lr
-        self._saved.clear()
+    def _without(self, group: Any) -> Any:
+        if not isinstance(group, ScaledGroup):
+            return group
+        inner = self._without(group.group)
+        return inner if group.scaler is self else ScaledGroup(inner, group.scaler)
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self._restore()
+        if self._is_stepping():
+            return
+        if self._factor is not None and not self._reads:
+            warnings.warn(UNREAD.format(type(optimizer).__name__), stacklevel=2)
+        self._put_back()
         self.used = self._monitor.added
         self._monitor.close()
+
+
+def step_functions(optimizer: Optimizer) -> frozenset[CodeType]:
+    """The code of an optimizer's step, and of those that it may call by super()."""
+    found = [vars(cls)["step"] for cls in type(optimizer).__mro__ if "step" in vars(cls)]
+    return frozenset(inspect.unwrap(step).__code__ for step in found)
