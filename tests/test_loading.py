@@ -298,7 +298,7 @@ def test_num_steps_ends_the_loader(workers):
 
 
 def test_the_length_stands_still_during_a_pass():
-    """So that `k + 1 == len(loader)` is the last minibatch, also of what is left of an epoch."""
+    """It is that of a whole pass, before, during and after one; what is left has a name of its own."""
     imp = emais.create("sgd-uni", 60, batch_size=8)
     loader = imp.loader(Squares())
     for _ in range(2):
@@ -311,8 +311,9 @@ def test_the_length_stands_still_during_a_pass():
             state = imp.state_dict()
     resumed.load_state_dict(state)
     rest = resumed.loader(Squares())
-    assert [len(rest) for _ in consume_each(resumed, rest)] == [3] * 3
-    assert (len(rest), rest.batch_size, rest.num_workers, len(rest.dataset)) == (8, 8, 0, 60)
+    assert (len(rest), rest.remaining) == (8, 3)
+    assert [(len(rest), rest.remaining) for _ in consume_each(resumed, rest)] == [(8, 2), (8, 1), (8, 8)]
+    assert (len(rest), rest.remaining, rest.batch_size, rest.num_workers, len(rest.dataset)) == (8, 8, 8, 0, 60)
 
 
 def consume_each(imp, loader):
@@ -337,7 +338,8 @@ def test_what_is_left_of_an_epoch(workers, at):
     imp, resumed = (emais.create("sgd-scan", 60, batch_size=8) for _ in range(2))
     whole, state = train(imp, 3, save=at)
     resumed.load_state_dict(state)
-    assert torch.equal(train(resumed, 3)[0], whole[8 * at :])
+    # after an epoch's last minibatch the epoch is over
+    assert torch.equal(train(resumed, 2 if at == 8 else 3)[0], whole[8 * at :])
 
 
 class Broken(Squares):
@@ -365,6 +367,84 @@ def test_a_minibatch_that_cannot_be_fetched_does_not_come_again(workers):
     assert len(seen) > 8
     assert seen == sorted(set(seen))
     assert seen[-1] - len(seen) <= failed  # nothing else is left out
+
+
+def test_a_broken_sample_out_of_order_does_not_fail_every_pass():
+    """With in_order=False another minibatch may be the next: the broken one is known by its step."""
+    imp = emais.create("sgd-scan", 60, batch_size=8)
+    loader, seen, failed = imp.loader(Broken(), num_workers=2, in_order=False), [], 0
+    for _ in range(6):
+        try:
+            for _, draw in loader:
+                z = torch.zeros(8, 1, requires_grad=True)
+                imp.loss(z.sum(1), z, draw)
+                seen.append(draw.step)
+        except OSError:
+            failed += 1
+    assert 1 <= failed < 6
+    assert len(seen) > 16
+    assert len(set(seen)) == len(seen)
+
+
+class Local(Squares):
+    """Raises exceptions that cannot be made again, or found, in another process."""
+
+    def __getitem__(self, i):
+        class Hidden(Exception):
+            pass
+
+        if i == 7:
+            raise Hidden("hidden")
+        if i == 9:
+            raise UnicodeDecodeError("utf-8", b"x", 0, 1, "made of several parts")
+        return super().__getitem__(i)
+
+
+@pytest.mark.parametrize("index", [7, 9])
+def test_exceptions_of_any_kind_leave_a_worker(index):
+    minibatches = emais.EMAIS(60, 8).loader(torch.utils.data.Subset(Local(), [index] * 60), num_workers=1)
+    with pytest.raises(RuntimeError, match="hidden" if index == 7 else "made of several parts"):
+        next(iter(minibatches))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pass_is_over_with_its_last_minibatch(workers):
+    """Also if nobody asks for another one after it, as some frameworks do not."""
+    imp, resumed = (emais.create("sgd-uni", 60, batch_size=8) for _ in range(2))
+    loader = imp.loader(Squares(), num_workers=workers)
+    held = iter(loader)
+    for _ in range(len(loader)):
+        _, draw = next(held)
+        z = torch.zeros(8, 1, requires_grad=True)
+        imp.loss(z.sum(1), z, draw)
+    state = imp.state_dict()
+    assert loader.remaining == len(imp.loader(Squares())) == 8
+    assert [row[0] for row in consume(imp, imp.loader(Squares()))] == list(range(9, 17))
+    resumed.load_state_dict(state)
+    assert [row[0] for row in consume(resumed, resumed.loader(Squares()))] == list(range(9, 17))
+    held.close()
+    assert loader.remaining == 8
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_writing_to_a_draw_changes_nothing_in_the_engine(loaded):
+    """What a loop does to its own copies is its own business."""
+
+    def statistics(spoil):
+        imp = emais.EMAIS(60, 8, warmup_epochs=0)
+        loader = iter(imp.loader(Squares()))
+        for _ in range(6):
+            draw = next(loader)[1] if loaded else imp.draw()
+            z = torch.zeros(8, 1, requires_grad=True)
+            losses = (z.squeeze(1) + draw.index) ** 2
+            if spoil:
+                draw.index.zero_()
+                draw.r.fill_(7.0)
+            imp.loss(losses, z, draw)
+        return imp.scores.weights(), imp.diagnostics.tr_is
+
+    for one, other in zip(statistics(True), statistics(False), strict=True):
+        assert torch.equal(torch.as_tensor(one), torch.as_tensor(other))
 
 
 @pytest.mark.filterwarnings("ignore:logits of another shape")
@@ -404,7 +484,7 @@ def test_an_older_pass_does_not_end_a_newer_one():
     new = iter(loader)
     next(new)
     del old
-    assert imp.passes.into == 1
+    assert imp.passes.delivered == 1
 
 
 def test_without_num_steps_a_pass_is_an_epoch():

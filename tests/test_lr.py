@@ -545,8 +545,9 @@ def test_rounding_is_no_variance(index, resident, rule):
     g = torch.Generator().manual_seed(0)
     for _ in range(40):
         draw = imp.draw()
-        draw.index[:] = torch.tensor(index)
-        draw.r[:] = torch.rand(1, generator=g) + 0.5
+        own = draw._ticket  # the engine's record of the draw
+        own.index[:] = torch.tensor(index)
+        own.r[:] = torch.rand(1, generator=g) + 0.5
         z = torch.zeros(len(index), 7, requires_grad=True)
         imp.observe(z.sum(1), z, draw, grads=torch.rand(1, 7, generator=g).expand(len(index), 7))
         assert imp.diagnostics.lr_scale == 1

@@ -26,7 +26,7 @@ from .loading import Draw, Loader, Score, Ticket
 from .lr import Overdue, OwnStep, StepScaler, check_rule, default_rule
 from .minibatch import admitted, check_looked_at, per_sample
 from .monitor import Diagnostics, Monitor
-from .passes import Passes
+from .passes import Pass, Passes
 from .precision import full_precision
 from .source import DeviceSource, HostSource, Source
 from .state import check_state
@@ -185,15 +185,18 @@ class Engine:
         ticket = Ticket(self, index, r)
         if self._resident:
             return Draw(index, r, step, ticket)
-        return Draw(torch.from_numpy(index), torch.from_numpy(r), step, ticket)
+        # copies: whoever writes to them changes nothing here
+        return Draw(torch.from_numpy(index.copy()), torch.from_numpy(r.copy()), step, ticket)
 
-    def steps_in_pass(self) -> int:
-        """Steps that one pass over the loader takes from here."""
+    def pass_length(self) -> int:
+        """Steps of a whole pass over the loader: an epoch, or all that are left of num_steps."""
         if self.num_steps is None:
-            epoch = math.ceil(self.num_samples / self.batch_size)
-            # a pass that was saved may have been one of num_steps, longer than an epoch
-            return -self.passes.into % epoch if self.passes.into else epoch
+            return math.ceil(self.num_samples / self.batch_size)
         return max(0, self.num_steps - self.step)
+
+    def begin_pass(self) -> Pass:
+        """Begin a pass over a loader; after a resume, what is left of the epoch that was saved."""
+        return self.passes.begin(self.pass_length(), goes_on=self.num_steps is None)
 
     @property
     def step(self) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import random
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ from .rng import mix
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .passes import Pass
 
 Score = Callable[[Any], tuple[Tensor, Tensor]]  # a batch -> its losses (n,) and logits (n, ...)
 Tagged = tuple[int, list[int]]  # step and sample indices: what crosses to a worker process
@@ -64,6 +67,38 @@ class Draw:
         return len(self.index)
 
 
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """An exception in place of a minibatch; from a worker only its kind and its words."""
+
+    error: Exception | None
+    kind: type[Exception]
+    words: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """An exception on its way to the loader."""
+        worker = get_worker_info()
+        if worker is None:
+            return cls(error, type(error), "")
+        told, kind = "".join(traceback.format_exception(error)), type(error)
+        try:
+            pickle.dumps(kind)
+        except Exception:  # a class that the training process cannot find
+            kind = RuntimeError
+        return cls(None, kind, f"{type(error).__name__} in DataLoader worker process {worker.id}.\n{told}")
+
+    def raise_again(self) -> None:
+        """As it was raised; from a worker one of the same kind, if a text makes one, with the traceback there."""
+        if self.error is not None:
+            raise self.error
+        try:
+            again = self.kind(self.words)
+        except Exception:  # made of something else than a text
+            again = RuntimeError(self.words)
+        raise again
+
+
 class _Minibatches(Dataset[Any]):
     """The user's data set by the minibatch, collated; a minibatch keeps the step it was drawn for.
 
@@ -78,15 +113,20 @@ class _Minibatches(Dataset[Any]):
         self._whole = all(map(is_plain, tensors))
 
     def __getitems__(self, tagged: Tagged) -> tuple[Any, int]:
-        step, indices = tagged
+        try:
+            return self._seeded_fetch(*tagged), tagged[0]
+        except Exception as error:  # it travels with its step, so that the loader knows whose it is
+            return Failure.of(error), tagged[0]
+
+    def _seeded_fetch(self, step: int, indices: list[int]) -> Any:
         if get_worker_info() is None:
-            return self._fetch(indices), step
+            return self._fetch(indices)
         if self._seed is not None:
             key = mix(self._seed, step, 1)  # 1: a stream of its own
             torch.default_generator.manual_seed(key >> 1)
             random.seed(key)
             np.random.seed(key >> 32)  # noqa: NPY002  # the one that data sets use
-        return by_value(self._fetch(indices)), step
+        return by_value(self._fetch(indices))
 
     def _fetch(self, indices: list[int]) -> Any:
         if self._whole:
@@ -108,16 +148,18 @@ def _as_it_is(minibatch: Any) -> Any:
 class _DrawStream:
     """The batch sampler: asks the engine for a draw whenever the DataLoader wants the next minibatch."""
 
-    def __init__(self, engine: Engine, length: Callable[[], int]) -> None:
-        self._engine, self._length = engine, length
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def __iter__(self) -> Iterator[Tagged]:
-        for _ in range(self._length()):
-            draw = self._engine.passes.issue(self._engine.draw())
+        under_way = self._engine.passes.current
+        assert under_way is not None  # the loader has begun it
+        for _ in range(under_way.remaining):
+            draw = under_way.issue(self._engine.draw())
             yield int(draw.step), draw._ticket.index.tolist()
 
     def __len__(self) -> int:
-        return self._length()
+        return self._engine.pass_length()
 
 
 class Loader:
@@ -137,20 +179,18 @@ class Loader:
         self._seeded = given is None  # by us, from (seed, step)
         own = given is not None or options.get("worker_init_fn") is not None  # the user sees to random numbers
         collate = options.pop("collate_fn", None) or default_collate
-        self._under_way: tuple[int, int] | None = None  # number and length of a pass
+        self._pass: Pass | None = None  # the latest over this loader
         self.dataloader: DataLoader[Any] = DataLoader(
             _Minibatches(dataset, collate, None if own else engine.seed),
-            batch_sampler=_DrawStream(engine, engine.steps_in_pass),  # type: ignore[arg-type]
+            batch_sampler=_DrawStream(engine),  # type: ignore[arg-type]
             collate_fn=_as_it_is,
             **options,
         )
 
     def __iter__(self) -> Iterator[tuple[Any, Draw]]:
         check_dataset(self._dataset, self._engine.num_samples)  # it may have grown since
-        number = self._engine.passes.begin()
-        length = self._engine.steps_in_pass()
-        self._under_way = number, length
-        if not length and self._engine.num_steps is not None:
+        own = self._pass = self._engine.begin_pass()
+        if not own.length:
             warnings.warn(OVER.format(self._engine.num_steps), stacklevel=2)
         if self._seeded:  # workers are seeded from it: by the step, so that a resumed pass is the same
             seed = mix(self._engine.seed, self._engine.step) >> 1
@@ -158,36 +198,41 @@ class Loader:
             self.dataloader.generator = torch.Generator(torch.empty(0).device).manual_seed(seed)
         seen = self._engine.diagnostics.step
         try:
-            for batch, step in self._fetched(number):
-                yield self._engine.select(batch, self._engine.passes.deliver(step), self._score)
+            for batch, step in self._fetched(own):
+                yield self._engine.select(batch, own.deliver(step), self._score)
             if self._engine.diagnostics.step == seen < self._engine.step:
                 warnings.warn(UNSEEN, stacklevel=2)
         finally:
-            self._engine.passes.end(number)
-            if self._under_way == (number, length):
-                self._under_way = None
+            self._engine.passes.end(own)
 
-    def _fetched(self, number: int) -> Iterator[tuple[Any, int]]:
-        """Minibatches with their steps. One that cannot be fetched is given up: else every pass would begin with it."""
+    def _fetched(self, own: Pass) -> Iterator[tuple[Any, int]]:
+        """Minibatches with their steps. One that cannot be fetched is given up: it would come first in every pass."""
         batches = iter(self.dataloader)
         while True:
-            self._engine.passes.check(number)  # before it draws, or takes a minibatch from a newer pass
-            try:
-                found = next(batches, None)
-            except EmaisError:  # the next draw is made here, too: nothing is wrong with the minibatch
-                raise
-            except Exception:
-                if getattr(self.dataloader, "in_order", True):  # else nobody knows which it was
-                    self._engine.passes.drop()
-                raise
+            self._engine.passes.check(own)  # before it draws, or takes a minibatch from a newer pass
+            found = next(batches, None)
             if found is None:
                 return
-            yield found
+            batch, step = found
+            if isinstance(batch, Failure):
+                own.give_up(step)
+                batch.raise_again()
+            yield batch, step
 
     def __len__(self) -> int:
-        if self._under_way is not None and self._under_way[0] == self._engine.passes.latest:
-            return self._under_way[1]
-        return self._engine.steps_in_pass()
+        """Minibatches of a whole pass: ceil(M/N), or with num_steps those left when the pass began."""
+        if self._engine.num_steps is not None and self._pass is not None and self._pass is self._engine.passes.current:
+            return self._pass.length
+        return self._engine.pass_length()
+
+    @property
+    def remaining(self) -> int:
+        """Minibatches that are left of the present pass; between two passes, those of the next."""
+        under_way = self._engine.passes.current
+        if under_way is not None and under_way.remaining:
+            return under_way.remaining
+        whole = self._engine.pass_length()
+        return whole - self._engine.passes.delivered % whole if whole and self._engine.num_steps is None else whole
 
     @property
     def dataset(self) -> Any:
