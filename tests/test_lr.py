@@ -301,6 +301,41 @@ def test_hooks_and_loggers_see_the_rate_of_the_schedule(task):
     assert abs(imp.diagnostics.lr_scale - 1) > 1e-3
 
 
+def undocumented(function):
+    """A decorator that does not say what it wraps."""
+
+    def inner(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return inner
+
+
+class Renamed(torch.optim.SGD):
+    def step(this, closure=None):
+        this.applied = this.param_groups[0]["lr"]
+
+
+class Decorated(torch.optim.SGD):
+    @undocumented
+    def step(self, closure=None):
+        self.applied = self.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize("kind", [Renamed, Decorated])
+def test_steps_of_any_form_see_the_factor(task, kind):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = kind(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    factors = []
+    for _ in range(6):
+        forward(imp, dataset, model).backward()
+        optimizer.step()
+        factors.append(imp.diagnostics.lr_scale)
+        assert optimizer.applied == pytest.approx(0.1 * factors[-1])
+    assert max(abs(factor - 1) for factor in factors) > 0.05
+
+
 def test_an_optimizer_that_keeps_its_rate_elsewhere_is_named(task):
     dataset, model = task
 

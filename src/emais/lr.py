@@ -194,7 +194,7 @@ class StepScaler:
         """Whether the optimizer's own step is among the callers, or the loop over its pre-hooks."""
         frame = inspect.currentframe()
         while frame is not None:
-            if frame.f_code in self._steps and frame.f_locals.get("self") is self.optimizer:
+            if frame.f_code in self._steps and first_argument(frame) is self.optimizer:
                 return True
             if frame is self._hooks[0] and frame.f_lasti == self._hooks[1]:
                 return True
@@ -264,6 +264,13 @@ class StepScaler:
         self._put_back()
         self.used = self._monitor.added
         self._monitor.close()
+
+
+def first_argument(frame: FrameType) -> Any:
+    """What a running function was called with first, whatever it calls that."""
+    names = frame.f_code.co_varnames
+    found = frame.f_locals.get(names[0]) if names else None
+    return found[0] if isinstance(found, tuple) and found else found  # of *args
 
 
 def step_functions(optimizer: Optimizer) -> frozenset[CodeType]:
