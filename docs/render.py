@@ -108,11 +108,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing, and fail if something would change")
     check = parser.parse_args().check
-    stale = [path for path, text in rendered().items() if not path.exists() or path.read_text("utf-8") != text]
-    for path, text in rendered().items():
-        if path in stale and not check:
-            path.write_text(text, encoding="utf-8")
+    made = rendered()
+    stale = [path for path, text in made.items() if not path.exists() or path.read_text("utf-8") != text]
     for path in stale:
+        if not check:
+            path.write_text(made[path], encoding="utf-8")
         print(f"{path.relative_to(ROOT)}: {'not up to date: make docs' if check else 'written'}")
     return int(check and bool(stale))
 

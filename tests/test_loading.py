@@ -351,11 +351,11 @@ class Broken(Squares):
         return super().__getitem__(i)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_minibatch_that_cannot_be_fetched_does_not_come_again(workers):
+def steps_and_failures(passes, **options):
+    """The steps that some passes over broken data deliver, and how many of the passes fail."""
     imp = emais.create("sgd-scan", 60, batch_size=8)
-    loader, seen, failed = imp.loader(Broken(), num_workers=workers), [], 0
-    for _ in range(4):
+    loader, seen, failed = imp.loader(Broken(), **options), [], 0
+    for _ in range(passes):
         try:
             for _, draw in loader:
                 z = torch.zeros(8, 1, requires_grad=True)
@@ -363,6 +363,12 @@ def test_a_minibatch_that_cannot_be_fetched_does_not_come_again(workers):
                 seen.append(draw.step)
         except OSError:
             failed += 1
+    return seen, failed
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_minibatch_that_cannot_be_fetched_does_not_come_again(workers):
+    seen, failed = steps_and_failures(4, num_workers=workers)
     assert 1 < failed < 4
     assert len(seen) > 8
     assert seen == sorted(set(seen))
@@ -371,16 +377,7 @@ def test_a_minibatch_that_cannot_be_fetched_does_not_come_again(workers):
 
 def test_a_broken_sample_out_of_order_does_not_fail_every_pass():
     """With in_order=False another minibatch may be the next: the broken one is known by its step."""
-    imp = emais.create("sgd-scan", 60, batch_size=8)
-    loader, seen, failed = imp.loader(Broken(), num_workers=2, in_order=False), [], 0
-    for _ in range(6):
-        try:
-            for _, draw in loader:
-                z = torch.zeros(8, 1, requires_grad=True)
-                imp.loss(z.sum(1), z, draw)
-                seen.append(draw.step)
-        except OSError:
-            failed += 1
+    seen, failed = steps_and_failures(6, num_workers=2, in_order=False)
     assert 1 <= failed < 6
     assert len(seen) > 16
     assert len(set(seen)) == len(seen)

@@ -346,9 +346,16 @@ def test_an_optimizer_that_keeps_its_rate_elsewhere_is_named(task):
     imp = emais.EMAIS(96, 16, warmup_epochs=0)
     optimizer = Elsewhere(model.parameters(), lr=0.1)
     imp.attach(optimizer)
+    forward(imp, dataset, model)
+    optimizer.step()  # no gradient, nothing to scale
     forward(imp, dataset, model).backward()
     with pytest.warns(UserWarning, match="the step of Elsewhere did not read its learning rate"):
         optimizer.step()
+    plain = emais.EMAIS(96, 16, warmup_epochs=0)
+    other = Elsewhere(model.parameters(), lr=0.1)
+    plain.attach(other, rule="none")
+    forward(plain, dataset, model).backward()
+    other.step()  # as the warning advises
 
 
 @pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)])

@@ -259,11 +259,16 @@ class StepScaler:
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._is_stepping():
             return
-        if self._factor is not None and not self._reads:
+        if self._factor is not None and not self._reads and self._has_work():
             warnings.warn(UNREAD.format(type(optimizer).__name__), stacklevel=2)
         self._put_back()
         self.used = self._monitor.added
         self._monitor.close()
+
+    def _has_work(self) -> bool:
+        """Whether there was a rate to scale, and a gradient to apply."""
+        parameters = (p for group in self.optimizer.param_groups for p in group["params"])
+        return self.rule != "none" and any(p.grad is not None for p in parameters)
 
 
 def first_argument(frame: FrameType) -> Any:

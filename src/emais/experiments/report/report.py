@@ -145,7 +145,7 @@ def write_own(records: Sequence[Record], out: Path, source: Path) -> None:
 
 def markdown_page(records: Sequence[Record], timings: Sequence[Record]) -> str:
     """All tables, one after the other."""
-    parts = ["# Tables", "Made by `docs/make_tables.py` from the result files; not to be edited by hand."]
+    parts = ["# Tables", "Made by `make docs` from the result files; not to be edited by hand."]
     parts += [f"## {QUESTION}", "\n".join(f"- {text}" for text in findings(records, timings))]
     main = glance(records)
     parts += [to_markdown(main)] if main else []
@@ -155,8 +155,3 @@ def markdown_page(records: Sequence[Record], timings: Sequence[Record]) -> str:
         for section in (section for section in sections if section.tables):
             parts += [f"## {section.label}: {section.title}", *map(to_markdown, section.tables)]
     return "\n\n".join([*parts, "# What was run", to_markdown(runs_table(records))]) + "\n"
-
-
-def write_markdown(records: Sequence[Record], out: Path, timings: Sequence[Record] | None = None) -> None:
-    """Write the tables as Markdown; timings as for `write_report`."""
-    write_whole(out, markdown_page(records, read_timings() if timings is None else timings))
