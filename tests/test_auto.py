@@ -262,7 +262,7 @@ def test_it_follows_the_best_candidate(resident):
 
 def test_report_and_size():
     imp = emais.create("emais-auto", 50_000)
-    assert imp.nbytes() <= (8.75 + 4 * 4 + 0.1) * 50_000
+    assert imp.nbytes() <= (12.75 + 4 * 4 + 0.1) * 50_000
     names = imp.diagnostics.as_dict()
     assert names["factor"] == 1.0
     assert "trace_0.1_0.5" in names

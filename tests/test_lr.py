@@ -583,7 +583,8 @@ def test_rounding_is_no_variance(index, resident, rule):
     """Minibatches of one sample, once or twice: tr_is is the rounding of a difference of equals, of either sign."""
     imp = emais.create("emais", 50, batch_size=len(index), resident=resident, warmup_epochs=0)
     weight = torch.nn.Parameter(torch.zeros(1))
-    imp.attach(torch.optim.SGD([weight], lr=0.1), rule=rule)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    imp.attach(optimizer, rule=rule)
     g = torch.Generator().manual_seed(0)
     for _ in range(40):
         draw = imp.draw()
@@ -593,5 +594,5 @@ def test_rounding_is_no_variance(index, resident, rule):
         z = torch.zeros(len(index), 7, requires_grad=True)
         imp.observe(z.sum(1), z, draw, grads=torch.rand(1, 7, generator=g).expand(len(index), 7))
         assert imp.diagnostics.lr_scale == 1
-        imp._scalers[0].optimizer.step()
+        optimizer.step()
     assert imp.diagnostics.degenerate == 40

@@ -239,7 +239,7 @@ def test_a_seed_is_a_run():
     def run(seed, model=network):
         trainer = Single(config("emais", seed=seed, num_steps=4), made_up(), model=model)
         crops = trainer._crops(torch.tensor(1))[0]
-        index = trainer.imp._source._order[0]
+        index = trainer.imp.source._order[0]
         first = next(trainer.net.parameters()).detach().clone()
         trainer.advance(4)
         return losses(trainer).clone(), crops, index, first

@@ -67,7 +67,7 @@ def test_resume_is_exact(task, method, options, at, workers):
     steps(imp, dataset, model, optimizer, at, workers)
     file = io.BytesIO()
     torch.save({"imp": imp.state_dict(), "model": model.state_dict(), "opt": optimizer.state_dict()}, file)
-    drawn = imp._source.step
+    drawn = imp.source.step
     want = steps(imp, dataset, model, optimizer, 30 - at, workers=0)
 
     file.seek(0)
@@ -197,7 +197,7 @@ def one_draw_ahead(sample):
     ("change", "message"),
     [
         (lambda s: None, "state must be a dict made by state_dict.*got NoneType"),
-        (state_with(version=99), "version is 99 in the state but 1"),
+        (state_with(version=99), "version is 99 in the state but 2"),
         (state_with(method="rais"), "method is 'rais' in the state but 'emais'"),
         (state_with(settings__num_samples=7), "settings.num_samples is 7 in the state but 96"),
         (state_with(settings__batch_size=7), "settings.batch_size is 7 in the state but 16"),
@@ -210,14 +210,17 @@ def one_draw_ahead(sample):
         (state_with(state__mean=[0.0] * 96), "state.mean must be .* got list"),
         (state_with(step=-1), "step must be .* got -1"),
         (state_with(step=1.5), "step must be .* got 1.5"),
-        (state_with(passes__into="x"), "passes.into must be .* got 'x'"),
+        (state_with(passes__delivered="x"), "passes.delivered must be .* got 'x'"),
         (state_with(passes__index=torch.zeros(1, 5, dtype=torch.int64)), r"passes.index must be .* got .*\(1, 5\)"),
         (
             state_with(passes__index=torch.zeros(1, 16, dtype=torch.int64)),
             "passes.index and passes.r must be of one leng",
         ),
         (one_draw_ahead(96), "indices must be from 0 to 95, got values from 96 to 96"),
-        (state_with(version=2, more=1), "version is 2 in the state but 1"),
+        (
+            state_with(version=1, more=1),
+            "version is 1 in the state but 2 in this engine: use the release",
+        ),
         (state_with(settings__tau=torch.ones(2)), "settings.tau is tensor.* in the state but 'linear'"),
         (state_with(state__mean=torch.zeros(96, requires_grad=True)), "state.mean must be a plain tensor"),
         (state_with(state__mean=torch.zeros(96, device="meta")), "state.mean must be a plain tensor"),

@@ -14,6 +14,7 @@ from .errors import EmaisError, number_above, number_from_0, positive_float, pos
 from .functional import BOUND_SLACK
 from .sampling import WEIGHT_MIN, num_levels
 from .scores import NORM_MAX
+from .state import ABOVE_0, ANY, FROM_0, Limit
 
 BLOCK = 2**20  # samples to lay out at a time
 STATE = ("means", "last_step", "shifts", "totals", "moments", "exponents")
@@ -29,7 +30,7 @@ class CandidateScores:
     mean(r r' |g|^2), with r' = 1/(M p') from statistics that have not seen the minibatch. Averaged over about `window`
     minibatches, less the average of |mean r g|^2, these are the candidates' `traces`.
 
-    means: (C, M) float32, `unseen` where there is none; last_step: (M,) int32; 4 bytes a sample and factor, and 4.
+    means: (C, M) float32, `unseen` where there is none; last_step: (M,) int64; 4 bytes a sample and factor, and 8.
 
     >>> s = CandidateScores(4, factors=(1.0, 0.1), powers=(1.0, 0.5))
     >>> norms = np.array([2.0, 1.0], np.float32)
@@ -69,7 +70,7 @@ class CandidateScores:
         self.window, self.unseen, self.resident = float(window), unseen, resident
         shape = len(self.powers), len(self.factors)
         self.means = torch.full((shape[1], num_samples), unseen, dtype=torch.float32, device=device)
-        self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)
+        self.last_step = torch.zeros(num_samples, dtype=torch.int64, device=device)
         self.shifts = torch.zeros(shape, dtype=torch.float32, device=device)  # l mean(w_c), since `lay_out`
         self.totals = torch.zeros(shape, dtype=torch.float64, device=device)  # of the weights
         self.exponents = torch.ones_like(self.shifts)  # powers, halved as often as needed at the latest `lay_out`
@@ -100,9 +101,9 @@ class CandidateScores:
 
     def _advance(self, xp: Any, step: Any, last: Any, age: Any, g: Any, means: Any) -> Any:
         """Algorithm 1's recurrence for all factors, from 0 on: means (C, n) -> means."""
-        alpha = xp.exp(age / -step * self._inverse)
+        fresh = -xp.expm1(age / -step * self._inverse)  # 1 - alpha, to its last digit
         means = means * (last > 0)
-        return means + (1 - alpha) * (g - means)
+        return means + fresh * (g - means)
 
     def _on_host(self, step: int, index: Any, g: Any, r: Any, grad: Any) -> tuple[Any, Any]:
         means, lasts, shifts, totals, moments, _ = self._views
@@ -144,7 +145,7 @@ class CandidateScores:
         moved = self._advance(torch, step, last, age.float(), g.index_select(0, first), rows)
         rows = torch.where(known, moved, rows)
         self.means.index_copy_(1, index, rows)
-        self.last_step.index_copy_(0, index, (last + age).int())
+        self.last_step.index_copy_(0, index, last + age)
         after = self._weigh_device(rows)
         self.totals.add_(((after.double() - before) * once).sum(2))
         return index, after.flatten(0, 1)
@@ -213,6 +214,11 @@ class CandidateScores:
     def state_dict(self) -> dict[str, Tensor]:
         """All state, copied to the CPU."""
         return {name: getattr(self, name).cpu().clone() for name in STATE}
+
+    def limits(self, step: int) -> dict[str, Limit]:
+        """What the saved values may be; step: the latest."""
+        found = {"means": Limit(0.0, NORM_MAX), "last_step": Limit(0, max(1, step)), "shifts": FROM_0}
+        return found | {"totals": ABOVE_0, "moments": ANY, "exponents": Limit(0.0, 1.0)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over what `state_dict` gave."""

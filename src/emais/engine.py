@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from . import state as saving
+from .diagnostics import Diagnostics
 from .errors import (
     EmaisError,
     UnknownOption,
-    check_index,
     number_from_0,
     positive_float,
     positive_int,
@@ -23,16 +24,15 @@ from .errors import (
 )
 from .functional import MAX_SCALE
 from .loading import Draw, Loader, Score, Ticket
-from .lr import Overdue, OwnStep, StepScaler, check_rule, default_rule
+from .lr import Attached, OwnStep, StepScaler
 from .minibatch import admitted, check_looked_at, per_sample
-from .monitor import Diagnostics, Monitor
+from .monitor import Monitor
 from .passes import Pass, Passes
 from .precision import full_precision
 from .source import DeviceSource, HostSource, Source
-from .state import check_state
+from .state import Limit
 from .transfer import Mailbox, Observation
 
-STATE_VERSION = 1
 CHUNK = 4096  # samples that `refresh` learns from at a time: on a device each is compared with all others
 
 
@@ -81,15 +81,15 @@ class Engine:
         self._resident = self.device.type != "cpu" if resident is None else resident
         max_scale = positive_float("max_scale", max_scale)
         self.monitor = Monitor(smoothing, unbiased, max_scale, self.device, on_host=not self._resident)
-        self.diagnostics = Diagnostics(self.monitor, self._drain, self.estimator, self.report)
-        self._drawn = self.candidates or batch_size  # samples that the source gives a step
+        drawn = self.candidates or batch_size  # samples that the source gives a step
         if self._resident:
-            self._source: Source = DeviceSource(num_samples, self._drawn, seed, self.scan_steps, num_steps, self.device)
+            self.source: Source = DeviceSource(num_samples, drawn, seed, self.scan_steps, num_steps, self.device)
         else:
-            self._source = HostSource(num_samples, self._drawn, seed, self.scan_steps)
-        self._mailbox = Mailbox(self._absorb, self._source.prepare)
-        self._scalers: list[StepScaler | OwnStep] = []
-        self._overdue = Overdue(2 * math.ceil(num_samples / batch_size))
+            self.source = HostSource(num_samples, drawn, seed, self.scan_steps)
+        self._mailbox = Mailbox(self._absorb, self.source.prepare)
+        self._settled, self.lock = self._mailbox.settled, self._mailbox.lock
+        self.diagnostics = Diagnostics(self.monitor, self._settled, self.estimator, self.report)
+        self.attached = Attached(self.monitor, self._settled, self.scale, 2 * math.ceil(num_samples / batch_size))
         self.passes = Passes()
 
     @classmethod
@@ -153,7 +153,11 @@ class Engine:
         return sum(t.numel() * t.element_size() for t in self.state().values())
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take over what `state` gave."""
+        """Take over what `state` gave; names, shapes, dtypes and the values that `limits` speaks of were checked."""
+
+    def limits(self, step: int) -> dict[str, Limit]:
+        """What the values of a saved tensor may be, by its name in `state`; step: the latest of that state."""
+        return {}
 
     # ---- drawing
 
@@ -173,20 +177,21 @@ class Engine:
 
     def draw(self) -> Draw:
         """The next draw, for data that is indexed directly. On a CUDA device: no host sync, can be captured."""
-        self._drain()
-        if (left := self.passes.left_over()) is not None:
-            return left
-        if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
-            with full_precision():
-                self.upkeep()
-        return self._stamp(*self._source.take())
+        with self._settled():
+            if (left := self.passes.left_over()) is not None:
+                return left
+            if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+                with full_precision():
+                    self.upkeep()
+            return self.stamp(*self.source.take())
 
-    def _stamp(self, step: Any, index: Any, r: Any) -> Draw:
-        ticket = Ticket(self, index, r)
+    def stamp(self, step: Any, index: Any, r: Any) -> Draw:
+        """A draw of this engine, of samples and r that belong together."""
         if self._resident:
-            return Draw(index, r, step, ticket)
+            step, index, r = map(self._tensor, (step, index, r))
+            return Draw(index, r, step, Ticket(self, index, r))
         # copies: whoever writes to them changes nothing here
-        return Draw(torch.from_numpy(index.copy()), torch.from_numpy(r.copy()), step, ticket)
+        return Draw(torch.from_numpy(index.copy()), torch.from_numpy(r.copy()), step, Ticket(self, index, r))
 
     def pass_length(self) -> int:
         """Steps of a whole pass over the loader: an epoch, or all that are left of num_steps."""
@@ -196,12 +201,14 @@ class Engine:
 
     def begin_pass(self) -> Pass:
         """Begin a pass over a loader; after a resume, what is left of the epoch that was saved."""
-        return self.passes.begin(self.pass_length(), goes_on=self.num_steps is None)
+        with self.lock:
+            return self.passes.begin(self.pass_length(), goes_on=self.num_steps is None)
 
     @property
     def step(self) -> int:
         """Steps handed out so far."""
-        return int(self._source.step) - len(self.passes.ahead())  # sync on a device: one integer
+        with self.lock:
+            return int(self.source.step) - len(self.passes.ahead())  # sync on a device: one integer
 
     # ---- observing
 
@@ -213,14 +220,16 @@ class Engine:
 
         Paper: alg:train_emais
         """
-        ticket, g, signal = self._look(losses, logits, draw, grads)
-        loss = self.reduce(losses, draw, signal)
-        self._post(draw, ticket, g, signal)  # last: a thread that it wakes would take Python's lock
-        return loss
+        with self.lock:
+            ticket, g, signal = self._look(losses, logits, draw, grads)
+            loss = self.reduce(losses, draw, signal)
+            self._post(draw, ticket, g, signal)  # last: a thread that it wakes would take Python's lock
+            return loss
 
     def observe(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> None:
         """Take the per-sample gradients into the statistics and the variance report, and leave the loss alone."""
-        self._post(draw, *self._look(losses, logits, draw, grads))
+        with self.lock:
+            self._post(draw, *self._look(losses, logits, draw, grads))
 
     def _look(
         self, losses: Tensor, logits: Tensor, draw: Draw, grads: Tensor | None
@@ -239,16 +248,15 @@ class Engine:
         return admitted(self, losses, draw)
 
     def _absorb(self, seen: Observation) -> None:
-        scalers = tuple(self._scalers)  # one may be removed meanwhile
+        attached = bool(self.attached)
         self.monitor.add(seen)
-        if scalers:
+        if attached:
             self.monitor.factor()
         self.learn(seen)
-        if not scalers:
+        if not attached:
             self.monitor.close()
-        self._source.ready = False
-        if scalers:
-            self._overdue.look(self.monitor.added - max(scaler.used for scaler in scalers))
+        self.source.ready = False
+        self.attached.observed()
 
     def refresh(self, index: Tensor, losses: Tensor, logits: Tensor, *, grads: Tensor | None = None) -> None:
         """Update the statistics of samples that were looked at but not trained on, at the present step.
@@ -258,30 +266,30 @@ class Engine:
 
         Paper: fig:additional_state_updates
         """
-        self._drain()
-        check_looked_at(index, losses, logits, grads, self.num_samples)
-        index = index.long()
-        g = per_sample(losses, logits, grads)
-        signal = self.signal(losses.detach(), logits, g, self._source.step)
-        norms = torch.linalg.vector_norm(g.float(), dim=1)
-        if self._resident:
-            step: Any = self._source.step.clamp(min=1)
-            arrays = [None if x is None else x.to(self.device) for x in (index, norms, signal)]
-        else:
-            step = max(1, self.step)
-            arrays = [None if x is None else x.cpu().numpy() for x in (index, norms, signal)]
-        for start in range(0, len(index), CHUNK):
-            part = [None if x is None else x[start : start + CHUNK] for x in arrays]
-            with full_precision():
-                self.learn(Observation(step, part[0], None, part[1], None, part[2]))
-        if self._resident and self._source.ready:
-            self._source.prepare()  # the draw that was made with the old weights, where a CUDA graph reads it
-        else:
-            self._source.ready = False
+        with self._settled():
+            check_looked_at(index, losses, logits, grads, self.num_samples)
+            index = index.long()
+            g = per_sample(losses, logits, grads)
+            signal = self.signal(losses.detach(), logits, g, self.source.step)
+            norms = torch.linalg.vector_norm(g.float(), dim=1)
+            if self._resident:
+                step: Any = self.source.step.clamp(min=1)
+                arrays = [None if x is None else x.to(self.device) for x in (index, norms, signal)]
+            else:
+                step = max(1, self.step)
+                arrays = [None if x is None else x.cpu().numpy() for x in (index, norms, signal)]
+            for start in range(0, len(index), CHUNK):
+                part = [None if x is None else x[start : start + CHUNK] for x in arrays]
+                with full_precision():
+                    self.learn(Observation(step, part[0], None, part[1], None, part[2]))
+            if self._resident and self.source.ready:
+                self.source.prepare()  # the draw that was made with the old weights, where a CUDA graph reads it
+            else:
+                self.source.ready = False
 
     def _drain(self) -> None:
-        with full_precision():
-            self._mailbox.drain()
+        with self._settled():
+            pass
 
     def _tensor(self, x: Any) -> Tensor:
         """An array or tensor as a tensor where the statistics live, whatever torch's default device is."""
@@ -303,47 +311,17 @@ class Engine:
 
         None instead of an optimizer, with a rule, is for an update of your own: see `OwnStep`.
         """
-        if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
-            raise EmaisError(f"attach takes a torch optimizer, got {type(optimizer).__name__}")
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise EmaisError("LBFGS cannot be used: it evaluates its closure several times, a draw is observed once")
-        if any(s.optimizer is optimizer for s in self._scalers):
-            raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
-        rule = check_rule(rule or self.rule or default_rule(optimizer))
-        if self._scalers and rule != self.monitor.rule:
-            raise EmaisError(
-                f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}: pass the "
-                "same rule= for each"
-            )
-        scaler: StepScaler | OwnStep
-        if optimizer is None:
-            scaler = OwnStep(self._factor, self.monitor, self._scalers)
-        else:
-            scaler = StepScaler(optimizer, self._factor, self.monitor, self._scalers)
-        self.monitor.rule = rule
+        scaler = self.attached.add(optimizer, rule or self.rule)
         # the optimizer's step is where the side stream is joined
         self._mailbox.overlap = self._resident and self.device.type == "cuda"
         return scaler
-
-    def _factor(self, since: int) -> Any:
-        """The factor of a step; 1 if no minibatch has come since there were `since` of them."""
-        self._drain()
-        return 1.0 if self.monitor.added == since else self.scale(self.monitor.factor())
 
     # ---- saving
 
     def state_dict(self) -> dict[str, Any]:
         """Everything an exact resume needs; minibatches drawn ahead by workers are delivered again."""
-        self._drain()
-        return {
-            "version": STATE_VERSION,
-            "method": self.name,
-            "settings": self.fixed(),
-            "step": int(self._source.step),
-            "passes": self.passes.state_dict(self._drawn),
-            "monitor": self.monitor.state_dict(),
-            "state": self.state(),
-        }
+        with self._settled():
+            return saving.save(self)
 
     def __getstate__(self) -> Any:
         raise EmaisError(
@@ -352,11 +330,6 @@ class Engine:
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from `state_dict`; refuses, by name, a state that was made by a different engine."""
-        check_state(state, self.state_dict())
-        check_index(state["passes"]["index"], self.num_samples)
-        self.passes.load_state_dict(state["passes"], self._stamp)
-        self._source.restore(state["step"])
-        self.monitor.load_state_dict(state["monitor"])
-        self.monitor.step = self.step
-        self.load_state(state["state"])
+        """Resume from `state_dict`; one of another engine, or a damaged one, is refused by name and changes nothing."""
+        with self._settled():
+            saving.load(self, state)

@@ -155,7 +155,8 @@ class _DrawStream:
         under_way = self._engine.passes.current
         assert under_way is not None  # the loader has begun it
         for _ in range(under_way.remaining):
-            draw = under_way.issue(self._engine.draw())
+            with self._engine.lock:
+                draw = under_way.issue(self._engine.draw())
             yield int(draw.step), draw._ticket.index.tolist()
 
     def __len__(self) -> int:
@@ -199,11 +200,14 @@ class Loader:
         seen = self._engine.diagnostics.step
         try:
             for batch, step in self._fetched(own):
-                yield self._engine.select(batch, own.deliver(step), self._score)
+                with self._engine.lock:
+                    draw = own.deliver(step)
+                yield self._engine.select(batch, draw, self._score)
             if self._engine.diagnostics.step == seen < self._engine.step:
                 warnings.warn(UNSEEN, stacklevel=2)
         finally:
-            self._engine.passes.end(own)
+            with self._engine.lock:
+                self._engine.passes.end(own)
 
     def _fetched(self, own: Pass) -> Iterator[tuple[Any, int]]:
         """Minibatches with their steps. One that cannot be fetched is given up: it would come first in every pass."""

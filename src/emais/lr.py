@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from .errors import EmaisError
 from .functional import LR_RULES
 from .monitor import Monitor
+from .transfer import Settled
 
 RULES = (*LR_RULES, "rais")
 UNSTEPPED = (
@@ -89,22 +90,20 @@ class OwnStep:
     Call `factor()` once after the minibatches of an update have been observed, and multiply its learning rate by it.
     """
 
-    def __init__(self, factor: Callable[[int], Any], monitor: Monitor, siblings: list[Any]) -> None:
-        self.optimizer, self._factor, self._monitor, self._siblings = None, factor, monitor, siblings
-        self.used = monitor.added
-        siblings.append(self)
+    optimizer = None
+
+    def __init__(self, attached: Attached) -> None:
+        self._attached, self.used = attached, 0
 
     def factor(self) -> Any:
         """The factor of this update: a float, or a 0-d tensor where the statistics live on a device."""
-        factor = self._factor(self.used)
-        self.used = self._monitor.added
-        self._monitor.close()
+        factor = self._attached.factor(self)
+        self._attached.stepped(self)
         return factor
 
     def remove(self) -> None:
         """Detach."""
-        if self in self._siblings:
-            self._siblings.remove(self)
+        self._attached.forget(self)
 
 
 class ScaledGroup(MutableMapping[str, Any]):
@@ -142,21 +141,12 @@ class StepScaler:
     one optimizer need not know of each other: each multiplies what the one before it gives.
 
     With `step(closure)` the forward pass happens inside the step: the closure is wrapped, so that the factor is that of
-    the minibatch it has just computed. `factor` gives the factor once everything observed has arrived, told how many
-    minibatches there were at the last step: one that nothing was observed for has factor 1. A factor of exactly 0,
-    known on the host, skips the step: the gradients are dropped, so neither parameters nor momentum change.
+    the minibatch it has just computed. A step that nothing was observed for has factor 1. A factor of exactly 0, known
+    on the host, skips the step: the gradients are dropped, so neither parameters nor momentum change.
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        factor: Callable[[int], Any],
-        monitor: Monitor,
-        siblings: list[Any],
-    ) -> None:
-        self.optimizer, self._compute, self._monitor, self._siblings = optimizer, factor, monitor, siblings
-        siblings.append(self)
-        self.used = monitor.added
+    def __init__(self, optimizer: Optimizer, attached: Attached) -> None:
+        self.optimizer, self._attached, self.used = optimizer, attached, 0
         self._factor: Any = None  # of the step under way
         self._hooks: tuple[FrameType | None, int] = None, 0  # torch's loop over pre-hooks, and the place of its calls
         self._reads = 0  # of scaled rates, by the step under way
@@ -169,15 +159,14 @@ class StepScaler:
     @property
     def rule(self) -> str:
         """The rule in force."""
-        return self._monitor.rule
+        return self._attached.monitor.rule
 
     def remove(self) -> None:
         """Leave the optimizer as it was."""
         self._put_back()
         for handle in self._handles:
             handle.remove()
-        if self in self._siblings:
-            self._siblings.remove(self)
+        self._attached.forget(self)
         self._handles = []
 
     def scaled(self, rate: Any) -> Any:
@@ -237,7 +226,7 @@ class StepScaler:
         self._factor, self._reads = None, 0
         if not self._handles:  # removed inside the closure
             return
-        factor = self._compute(self.used)
+        factor = self._attached.factor(self)
         if not isinstance(factor, Tensor) and factor == 0:
             self.optimizer.zero_grad(set_to_none=True)
         else:
@@ -262,8 +251,7 @@ class StepScaler:
         if self._factor is not None and not self._reads and self._has_work():
             warnings.warn(UNREAD.format(type(optimizer).__name__), stacklevel=2)
         self._put_back()
-        self.used = self._monitor.added
-        self._monitor.close()
+        self._attached.stepped(self)
 
     def _has_work(self) -> bool:
         """Whether there was a rate to scale, and a gradient to apply."""
@@ -282,3 +270,70 @@ def step_functions(optimizer: Optimizer) -> frozenset[CodeType]:
     """The code of an optimizer's step, and of those that it may call by super()."""
     found = [vars(cls)["step"] for cls in type(optimizer).__mro__ if "step" in vars(cls)]
     return frozenset(inspect.unwrap(step).__code__ for step in found)
+
+
+class Attached:
+    """All optimizers of an engine, and the factor that their steps get.
+
+    settled: inside it, everything observed has arrived, and nothing else comes in; scale: the method's last word on a
+    factor; patience: minibatches that somebody may accumulate.
+    """
+
+    def __init__(self, monitor: Monitor, settled: Settled, scale: Callable[[Any], Any], patience: int) -> None:
+        self.monitor, self._settled, self._scale = monitor, settled, scale
+        self._scalers: tuple[StepScaler | OwnStep, ...] = ()
+        self._loaded: list[int] = []  # `used` of optimizers that are still to be attached after a resume
+        self._overdue = Overdue(patience)
+
+    def __bool__(self) -> bool:
+        return bool(self._scalers)
+
+    def add(self, optimizer: Optimizer | None, rule: str | None) -> StepScaler | OwnStep:
+        """Attach an optimizer, or an update of the user's own, under a rule (None: the one that suits its class)."""
+        if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
+            raise EmaisError(f"attach takes a torch optimizer, got {type(optimizer).__name__}")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise EmaisError("LBFGS cannot be used: it evaluates its closure several times, a draw is observed once")
+        if any(s.optimizer is optimizer for s in self._scalers):
+            raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
+        rule = check_rule(rule or default_rule(optimizer))
+        if self._scalers and rule != self.monitor.rule:
+            raise EmaisError(
+                f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}: pass the "
+                "same rule= for each"
+            )
+        scaler = OwnStep(self) if optimizer is None else StepScaler(optimizer, self)
+        scaler.used = self._loaded.pop(0) if self._loaded else self.monitor.added
+        self._scalers = (*self._scalers, scaler)
+        self.monitor.rule = rule
+        return scaler
+
+    def forget(self, scaler: StepScaler | OwnStep) -> None:
+        """Detach one; its next step is its own again."""
+        self._scalers = tuple(s for s in self._scalers if s is not scaler)
+
+    def factor(self, scaler: StepScaler | OwnStep) -> Any:
+        """The factor of a step; 1 if no minibatch has come since the last."""
+        with self._settled():
+            return 1.0 if self.monitor.added == scaler.used else self._scale(self.monitor.factor())
+
+    def stepped(self, scaler: StepScaler | OwnStep) -> None:
+        """A step is over: what comes next belongs to another."""
+        with self._settled():
+            scaler.used = self.monitor.added
+            self.monitor.close()
+
+    def observed(self) -> None:
+        """A minibatch has come in: count how many there were since a step."""
+        if self._scalers:
+            self._overdue.look(self.monitor.added - max(scaler.used for scaler in self._scalers))
+
+    def used(self) -> list[int]:
+        """For each, how many minibatches there were at its last step."""
+        return [scaler.used for scaler in self._scalers] + self._loaded
+
+    def restore(self, used: list[int]) -> None:
+        """Go on after `used`, of optimizers in the order in which they were, and will be, attached."""
+        for k, scaler in enumerate(self._scalers):
+            scaler.used = used[k] if k < len(used) else self.monitor.added
+        self._loaded = used[len(self._scalers) :]

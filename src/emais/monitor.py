@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import nearest
 from .functional import (
     GradientSums,
     VarianceTraces,
-    effective_batch_size,
-    efficiency_score,
     guard_scale,
     moment_gain,
     scale_ratio,
 )
 from .scores import NORM_MAX
+from .state import ANY, FROM_0, Limit
 from .transfer import Observation
 
 OTHER_SHAPE = (
     "logits of another shape than those of the minibatch before, and no optimizer step between the two: the report and "
     "the learning-rate factor come from the latest alone; pad sequences to one length to have all of them counted"
 )
-NUMBERS = (
-    "step",
-    "batch_size",
-    "tr_is",
-    "tr_unif",
-    "tr_opt",
-    "n_ems",
-    "score",
-    "lr_scale",
-    "nonfinite",
-    "degenerate",
-)
+SUM_MAX = 1e100  # of sums over a minibatch of what fits into float32: their squares fit into float64
 RAIS_WEIGHT = 0.01  # of a new minibatch in the moving averages of the rule "rais"
 
 
@@ -173,9 +160,9 @@ class Monitor:
 
         A 0-d tensor where the statistics live on a GPU, a float where they live on the CPU.
         """
-        if self._window is None:
-            return 1.0
         if self._factor is None:
+            if self._window is None:
+                return 1.0
             if self.rule == "rais":
                 uniform, drawn, mean = self._averaged() if self.open else self._gain
                 ratio = moment_gain(uniform, drawn, mean, self._window.num)
@@ -184,121 +171,54 @@ class Monitor:
             self._factor, self._bad = guard_scale(ratio, self.max_scale)
         return self._factor
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Counts and what is averaged over steps."""
-        none = GradientSums(0, [0.0] * 3, [])
-        sums = self._smoothed() if self.smoothing and self._window is not None else none
-        if sums is not none and not self._usable(sums):  # a minibatch that was not finite, and nothing before it
-            sums = none
-        values = {"counts": self.counts, "num": sums.num, "moments": sums.moments, "grad": sums.grad}
-        values |= {"gain": self._gain, "share": sums.share if sums.share is not None else 0.0}
-        dtypes = {k: torch.int64 if k == "counts" else torch.float64 for k in values}
-        tensors = {k: torch.as_tensor(v, dtype=dtypes[k], device=self.device) for k, v in values.items()}
-        return {k: v.cpu().clone() for k, v in tensors.items()}
+    def state_dict(self) -> dict[str, Any]:
+        """Counts, what is averaged over steps, the open window if there is one, and the factor of one that is closed.
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over what `state_dict` gave; the window starts empty."""
-        self._window = self._before = self._factor = None
-        self.open = False
-        num = float(state["num"])
-        give = {k: v.numpy().copy() if self._xp is np else v.to(self.device) for k, v in state.items()}
-        self.counts[:], self._gain[:] = give["counts"], give["gain"]
-        if num:
-            self._window = self._before = GradientSums(
-                num, give["moments"], give["grad"], float(state["share"]) or None
-            )
+        A closed window is not kept: its gradient may be long, and all that is still asked of it is the factor.
+        """
+        before = self._before if self._before is not None and self._usable(self._before) else None
+        factor = math.nan if self.open or self._factor is None else float(self._factor)
+        return {
+            "added": self.added,
+            "step": int(self.step),
+            "counts": torch.as_tensor(self.counts, device=self.device).cpu().clone(),
+            "gain": torch.as_tensor(self._gain, device=self.device).cpu().clone(),
+            "factor": torch.tensor(factor, dtype=torch.float64, device="cpu"),
+            "before": saved_sums(before),
+            "window": saved_sums(self._window if self.open else None),
+        }
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Refuse values that no run can have saved. A window that is open may hold a minibatch that is not finite."""
+        for name, limit in (("counts", FROM_0), ("gain", ANY), ("factor", Limit(0.0, finite=False))):
+            limit.check(state[name], f"monitor.{name}")
+        for name in ("before", "window"):
+            for part, high in (("num", 2.0**53), ("share", 1.0)):
+                Limit(0.0, high).check(state[name][part], f"monitor.{name}.{part}")
+            for part in ("moments", "grad"):
+                Limit(-SUM_MAX, SUM_MAX, finite=name == "before").check(state[name][part], f"monitor.{name}.{part}")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self._before, window = (self._loaded_sums(state[name]) for name in ("before", "window"))
+        self.open, self._window = window is not None, self._before if window is None else window
+        self.added, self.step, self._bad = state["added"], state["step"], False
+        self.counts[:], self._gain[:] = (self._own(state[name]) for name in ("counts", "gain"))
+        factor = float(state["factor"])
+        self._factor = None if math.isnan(factor) else self._own(state["factor"])[()]
+
+    def _own(self, saved: Tensor) -> Any:
+        """A saved tensor as one of the arrays here."""
+        return saved.numpy().copy() if self._xp is np else saved.to(self.device, copy=True)
+
+    def _loaded_sums(self, state: dict[str, Tensor]) -> GradientSums | None:
+        num, share = float(state["num"]), float(state["share"]) or None
+        return GradientSums(num, self._own(state["moments"]), self._own(state["grad"]), share) if num else None
 
 
-class Diagnostics:
-    """The latest variance report as plain floats. Reading an attribute is the only thing that waits for the GPU.
-
-    tr_is, tr_unif, tr_opt: variance traces; n_ems: effective minibatch size; score: S(W); lr_scale: the factor for
-    (or of) the latest optimizer step, before the method's last word (self-paced skips some steps); step; batch_size:
-    samples behind the numbers; nonfinite: gradient norms left out of the statistics so far; degenerate: steps so far
-    whose factor was replaced by 1. A method may report more.
-    `estimator` says in words what the training loss estimates, and whether it is biased.
-
-    Paper: prop:tr_cov_est, eq:n_ems, eq:epsilon_ems, sec:metric
-    """
-
-    def __init__(
-        self, monitor: Monitor, drain: Callable[[], None], estimator: str, more: Callable[[], dict[str, Any]]
-    ) -> None:
-        self._monitor, self._drain, self.estimator, self._more = monitor, drain, estimator, more
-
-    def __getattr__(self, name: str) -> float:
-        if not name.startswith("_"):
-            self._drain()
-            more = self._more()
-            if name in more:
-                return float(more[name])
-            known = [*NUMBERS, *more]
-            raise AttributeError(f"diagnostics have no {name!r}: they have {', '.join(known)}{nearest(name, known)}")
-        raise AttributeError(name)
-
-    def _traces(self) -> VarianceTraces:
-        self._drain()
-        return self._monitor.traces()
-
-    @property
-    def step(self) -> int:
-        """The latest step observed."""
-        self._drain()
-        return int(self._monitor.step)
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of the latest optimizer step (all accumulated minibatches)."""
-        self._drain()
-        return self._monitor.num
-
-    @property
-    def tr_is(self) -> float:
-        """Trace of the gradient variance under the sampler in use."""
-        return float(self._traces().tr_is)
-
-    @property
-    def tr_unif(self) -> float:
-        """Trace of the gradient variance under uniform sampling."""
-        return float(self._traces().tr_unif)
-
-    @property
-    def tr_opt(self) -> float:
-        """Trace of the gradient variance under the best possible sampler."""
-        return float(self._traces().tr_opt)
-
-    @property
-    def n_ems(self) -> float:
-        """Effective minibatch size, not guarded."""
-        return float(effective_batch_size(self._traces(), self.batch_size))
-
-    @property
-    def score(self) -> float:
-        """Efficiency score S(W): 0 optimal, 1 as uniform."""
-        return float(efficiency_score(self._traces()))
-
-    @property
-    def lr_scale(self) -> float:
-        """Guarded learning-rate factor."""
-        self._drain()
-        return float(self._monitor.factor())
-
-    @property
-    def nonfinite(self) -> int:
-        """Gradient norms that were NaN, infinite or above 2^62, and left out of the statistics, so far."""
-        self._drain()
-        return int(self._monitor.counts[0])
-
-    @property
-    def degenerate(self) -> int:
-        """Optimizer steps whose factor could not be computed and was 1, so far."""
-        self._drain()
-        return int(self._monitor.counts[1])
-
-    def as_dict(self) -> dict[str, float]:
-        """All of it, for a logger."""
-        return {name: getattr(self, name) for name in (*NUMBERS, *self._more())}
-
-    def __repr__(self) -> str:
-        numbers = ", ".join(f"{k}={v:.4g}" for k, v in self.as_dict().items())
-        return f"Diagnostics({numbers}, rule={self._monitor.rule!r}, estimator={self.estimator!r})"
+def saved_sums(sums: GradientSums | None) -> dict[str, Tensor]:
+    """Sums as tensors on the CPU; `num` is 0 where there are none."""
+    found = GradientSums(0, [0.0] * 3, []) if sums is None else sums
+    values = {"num": found.num, "moments": found.moments, "grad": found.grad, "share": found.share or 0.0}
+    tensors = {k: v if isinstance(v, Tensor) else torch.tensor(v, device="cpu") for k, v in values.items()}
+    return {k: v.to("cpu", torch.float64, copy=True) for k, v in tensors.items()}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from .errors import EmaisError
 from .loading import Draw
@@ -94,16 +92,19 @@ class Passes:
     def state_dict(self, width: int) -> dict[str, Any]:
         """How far the pass has come, and the draws ahead of it, each of `width` samples."""
         ahead = self.ahead()
-        arrays = {
-            "step": np.array([d.step for d in ahead], np.int64),
-            "index": np.array([d._ticket.index for d in ahead], np.int64).reshape(-1, width),
-            "r": np.array([d._ticket.r for d in ahead], np.float32).reshape(-1, width),
-        }
-        return {"into": self.delivered, **{name: torch.from_numpy(array) for name, array in arrays.items()}}
+        with torch.device("cpu"):
+            found = {
+                "step": torch.tensor([int(d.step) for d in ahead], dtype=torch.int64),
+                "index": torch.empty(len(ahead), width, dtype=torch.int64),
+                "r": torch.empty(len(ahead), width, dtype=torch.float32),
+            }
+        for k, draw in enumerate(ahead):
+            found["index"][k], found["r"][k] = (torch.as_tensor(x) for x in (draw._ticket.index, draw._ticket.r))
+        return {"delivered": self.delivered, **found}
 
     def load_state_dict(self, state: dict[str, Any], stamp: Callable[[int, Any, Any], Draw]) -> None:
         """Go on where `state_dict` was taken; stamp(step, index, r) makes a draw."""
-        rows: Iterable[tuple[Tensor, ...]] = zip(state["step"], state["index"], state["r"], strict=True)
+        rows = zip(state["step"].tolist(), state["index"].numpy(), state["r"].numpy(), strict=True)
         self.current = None  # a pass that is under way has no say any more
-        self._left = [stamp(int(t), index.numpy().copy(), r.numpy().copy()) for t, index, r in rows]
-        self._resumed = state["into"]
+        self._left = [stamp(step, index.copy(), r.copy()) for step, index, r in rows]
+        self._resumed = state["delivered"]

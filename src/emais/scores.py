@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from .errors import EmaisError, check_index, positive_float, positive_int, usable_device
+from .state import FROM_0, Limit
 
 STARTS = ("zero", "first")
-_NEVER = torch.iinfo(torch.int32).max
+_NEVER = torch.iinfo(torch.int64).max
 NORM_MAX = 2.0**62  # a larger gradient norm counts as non-finite: its square would not fit
 
 
@@ -22,7 +23,7 @@ class EMAScores:
     delta = g - mean. `tau="linear"` is the paper's Linear-tau, tau = t; a number fixes it. All start at 0
     (the paper does not say); `start="first"` takes a sample's first observation as its mean instead.
 
-    mean, var: (M,) float32; last_step: (M,) int32, 0 for a sample never observed. 12 bytes a sample.
+    mean, var: (M,) float32; last_step: (M,) int64, 0 for a sample never observed. 16 bytes a sample.
 
     >>> s = EMAScores(3, tau=1.0)
     >>> _ = s.update(1, torch.tensor([0, 2]), torch.tensor([1.0, 2.0]))
@@ -51,7 +52,7 @@ class EMAScores:
         device = usable_device(device)
         self.mean = torch.zeros(num_samples, dtype=torch.float32, device=device)
         self.var = torch.zeros(num_samples, dtype=torch.float32, device=device)
-        self.last_step = torch.zeros(num_samples, dtype=torch.int32, device=device)
+        self.last_step = torch.zeros(num_samples, dtype=torch.int64, device=device)
         self._latest = 0
         if self.mean.is_cpu:
             self._views = self.mean.numpy(), self.var.numpy(), self.last_step.numpy()
@@ -83,11 +84,13 @@ class EMAScores:
 
     def _advance(self, xp: Any, step: Any, age: Any, g: Any, mean: Any, var: Any) -> tuple[Any, Any]:
         """The two recurrences, in numpy or torch."""
-        alpha = xp.exp(age / -(step if isinstance(self.tau, str) else self.tau))
+        past = age / -(step if isinstance(self.tau, str) else self.tau)
+        alpha, fresh = xp.exp(past), -xp.expm1(past)  # 1 - alpha keeps its digits for a large tau, too
         if self.start == "first":
-            alpha = xp.where(age == step, 0.0, alpha)  # last_step was 0
+            first = age == step  # last_step was 0
+            alpha, fresh = xp.where(first, 0.0, alpha), xp.where(first, 1.0, fresh)
         delta = g - mean
-        part = (1 - alpha) * delta
+        part = fresh * delta
         return mean + part, alpha * (var + part * delta)
 
     def update_host(self, step: int, index: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -119,7 +122,7 @@ class EMAScores:
         g, usable = g.index_select(0, first), usable.index_select(0, first)
         age = (step - last).clamp_(min=0) * usable
         mean, var = self._advance(torch, step, age.float(), torch.where(usable, g, mean), mean, var)
-        last = (last + age).int()
+        last = last + age
         self.mean.index_copy_(0, index, mean)
         self.var.index_copy_(0, index, var)
         self.last_step.index_copy_(0, index, last)
@@ -134,7 +137,7 @@ class EMAScores:
         n = len(index)
         place = torch.arange(n, device=index.device)
         self.last_step.index_fill_(0, index, _NEVER)
-        self.last_step.scatter_reduce_(0, index, torch.where(usable, place, place + n).int(), "amin")
+        self.last_step.scatter_reduce_(0, index, torch.where(usable, place, place + n), "amin")
         return self.last_step.index_select(0, index) % n
 
     def weights(self, index: Tensor | None = None) -> Tensor:
@@ -150,8 +153,12 @@ class EMAScores:
         """The three state tensors, copied to the CPU."""
         return {k: getattr(self, k).cpu().clone() for k in ("mean", "var", "last_step")}
 
+    def limits(self, step: int) -> dict[str, Limit]:
+        """What the saved values may be; step: the latest."""
+        return {"mean": Limit(0.0, NORM_MAX), "var": FROM_0, "last_step": Limit(0, max(1, step))}
+
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over tensors made by `state_dict`; shapes and dtypes have been checked by the caller."""
+        """Take over tensors made by `state_dict`; they have been checked by the caller."""
         for name, value in state.items():
             getattr(self, name).copy_(value)
         self._latest = int(self.last_step.max())

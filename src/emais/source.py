@@ -18,6 +18,7 @@ from .scan import Scan
 class Source(Protocol):
     """The next draw is prepared from the present statistics, and made again when they change, until it is taken."""
 
+    batch_size: int  # samples a step
     sampler: ExactSampler | None  # None: uniform with replacement
     offset: Callable[[], Any] | None  # gives what is added to every weight at the time of a draw
     ready: bool  # whether the prepared draw is up to date
@@ -40,7 +41,7 @@ class HostSource:
     """Draws on the CPU. `scan_steps` steps (None: all) come from epochs without replacement, with r = 1."""
 
     def __init__(self, num_samples: int, batch_size: int, seed: int, scan_steps: int | None) -> None:
-        self.num_samples, self.scan_steps = num_samples, scan_steps
+        self.num_samples, self.batch_size, self.scan_steps = num_samples, batch_size, scan_steps
         self.sampler: ExactSampler | None = None
         self.offset: Callable[[], Any] | None = None
         self.step, self.ready = 0, False
@@ -83,7 +84,7 @@ class DeviceSource:
     def __init__(
         self, num_samples: int, batch_size: int, seed: int, scan_steps: int | None, num_steps: int | None, device: Any
     ) -> None:
-        self.num_samples, self.scan_steps = num_samples, scan_steps
+        self.num_samples, self.batch_size, self.scan_steps = num_samples, batch_size, scan_steps
         self.sampler: ExactSampler | None = None
         self.offset: Callable[[], Any] | None = None
         self.ready = False

@@ -1,56 +1,160 @@
-"""Checks a saved state against the engine that is to load it, and names what differs."""
+"""Saving and loading: puts a state together, checks every value of one, and takes over all of it or nothing."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from .errors import EmaisError
+from .errors import EmaisError, check_index
 
-# first dimensions that vary: minibatches drawn ahead, and logits behind a smoothed gradient
-_FREE_LENGTH = {"passes.step", "passes.index", "passes.r", "monitor.grad"}
+if TYPE_CHECKING:
+    from .engine import Engine
+
+VERSION = 2
+MOST_STEPS = 2**62  # far more than anyone trains, and whole numbers of steps times samples still fit
+AS_SAVED = "pass what state_dict() gave"
+# tensors whose first dimension varies: minibatches drawn ahead, attached optimizers, and logits behind a gradient
+FREE_LENGTH = {"passes.step", "passes.index", "passes.r", "used", "monitor.before.grad", "monitor.window.grad"}
+COUNTS = ("step", "passes.delivered", "monitor.added", "monitor.step")  # whole numbers that vary
 
 
-def check_state(state: Any, mine: dict[str, Any], path: str = "") -> None:
+@dataclass(frozen=True)
+class Limit:
+    """What the values of a saved tensor may be: from low to high; finite: whether all must be finite."""
+
+    low: float = -sys.float_info.max
+    high: float = sys.float_info.max
+    finite: bool = True
+
+    def check(self, values: Tensor, name: str) -> None:
+        """Refuse a tensor that has a value beyond the limits."""
+        if not self.finite:
+            values = values[values.isfinite()]
+        if not values.numel():
+            return
+        low, high = (float(x) for x in torch.aminmax(values))
+        if not (self.low <= low and high <= self.high):  # false for NaN
+            raise EmaisError(f"{name} must hold {self}, got values from {low:g} to {high:g}: {AS_SAVED}")
+
+    def __str__(self) -> str:
+        below = "" if self.low == -sys.float_info.max else f" of at least {self.low:g}"
+        above = "" if self.high == sys.float_info.max else f" and at most {self.high:g}"
+        return f"{'finite ' if self.finite else ''}numbers{below}{above}"
+
+
+ANY, FROM_0, ABOVE_0 = Limit(), Limit(0.0), Limit(sys.float_info.min)
+
+
+def save(engine: Engine) -> dict[str, Any]:
+    """Everything that an exact resume needs; minibatches drawn ahead by workers are delivered again."""
+    return {
+        "version": VERSION,
+        "method": engine.name,
+        "settings": engine.fixed(),
+        "step": int(engine.source.step),
+        "passes": engine.passes.state_dict(engine.source.batch_size),
+        "monitor": engine.monitor.state_dict(),
+        "used": torch.tensor(engine.attached.used(), dtype=torch.int64, device="cpu"),
+        "state": engine.state(),
+    }
+
+
+def load(engine: Engine, state: dict[str, Any]) -> None:
+    """Take over what `save` gave, of an engine made alike. A state that is refused changes nothing."""
+    before = save(engine)
+    check_structure(state, before)
+    check_values(engine, state)
+    engine.source.restore(state["step"])
+    try:
+        engine.load_state(state["state"])  # a method's own code
+    except Exception as error:
+        engine.source.restore(before["step"])
+        engine.load_state(before["state"])
+        raise EmaisError(f"{engine.name} cannot take this state over ({error}): {AS_SAVED}") from error
+    engine.monitor.load_state_dict(state["monitor"])
+    engine.passes.load_state_dict(state["passes"], engine.stamp)
+    engine.attached.restore(state["used"].tolist())
+
+
+# ---- structure
+
+
+def check_structure(state: Any, mine: Mapping[str, Any], path: str = "") -> None:
     """Raise EmaisError unless `state` has the keys, values, dtypes and shapes that `mine` says it should."""
     where = path or "state"
     if not isinstance(state, dict):
         raise EmaisError(f"{where} must be a dict made by state_dict(), got {type(state).__name__}")
     for key in ("version", "method"):  # first: where these differ, so does the rest
         if key in mine and key in state:
-            _check_value(state[key], mine[key], key)
+            _check_leaf(state[key], mine[key], key)
     missing, extra = mine.keys() - state.keys(), state.keys() - mine.keys()
     if missing or extra:
         raise EmaisError(
             f"{where} does not fit this engine: missing keys {sorted(missing)}, unexpected keys "
-            f"{sorted(map(str, extra))}: pass what state_dict() gave, and make the engine as it was saved"
+            f"{sorted(map(str, extra))}: {AS_SAVED}, and make the engine as it was saved"
         )
     for key in mine:
-        _check_value(state[key], mine[key], f"{path}.{key}" if path else key)
-    if path == "passes" and len({len(state[key]) for key in ("step", "index", "r")}) > 1:
-        raise EmaisError("passes.step, passes.index and passes.r must be of one length: pass what state_dict() gave")
+        _check_leaf(state[key], mine[key], f"{path}.{key}" if path else key)
 
 
-def _check_value(value: Any, want: Any, name: str) -> None:
+def _check_leaf(value: Any, want: Any, name: str) -> None:
     if isinstance(want, dict):
-        check_state(value, want, name)
+        check_structure(value, want, name)
     elif isinstance(want, Tensor):
         _check_tensor(value, want, name)
-    elif name in ("step", "passes.into"):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    elif name in COUNTS:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_STEPS:
             raise EmaisError(f"{name} must be a whole number of at least 0, got {value!r}")
-    elif isinstance(value, Tensor) or value != want:
+    elif not _same(value, want):
         way = "use the release that saved it" if name == "version" else "make the engine as it was saved"
         raise EmaisError(f"{name} is {value!r} in the state but {want!r} in this engine: {way}")
 
 
+def _same(value: Any, want: Any) -> bool:
+    """Whether two settings agree; arrays and the like, which do not compare to a plain truth, never do."""
+    plain = (bool, int, float, str, list, tuple, type(None))
+    return isinstance(value, plain) and (value is want or repr(value) == repr(want) or bool(value == want))
+
+
 def _check_tensor(value: Any, want: Tensor, name: str) -> None:
-    start = 1 if name in _FREE_LENGTH else 0
+    start = 1 if name in FREE_LENGTH else 0
     fits = isinstance(value, Tensor) and value.dtype == want.dtype and value.dim() == want.dim()
     if not fits or value.shape[start:] != want.shape[start:]:
         got = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise EmaisError(f"{name} must be {want.dtype} of shape {tuple(want.shape)}, got {got}")
-    if value.is_meta or value.layout != torch.strided or value.requires_grad:
-        raise EmaisError(f"{name} must be a plain tensor as state_dict() gives it, not sparse, meta or with gradients")
+    if value.is_meta or value.layout != torch.strided or value.requires_grad or not value.is_cpu:
+        raise EmaisError(
+            f"{name} must be a plain tensor on the CPU as state_dict() gives it, not sparse, meta or with gradients"
+        )
+
+
+# ---- values
+
+
+def check_values(engine: Engine, state: dict[str, Any]) -> None:
+    """Raise EmaisError if a value could not have been saved by an engine like this one."""
+    step = state["step"]
+    for name, limit in engine.limits(step).items():
+        limit.check(state["state"][name], f"state.{name}")
+    engine.monitor.check_state(state["monitor"])
+    added = state["monitor"]["added"]
+    if added > step:
+        raise EmaisError(f"monitor.added is {added}, more than the {step} steps that were drawn: {AS_SAVED}")
+    Limit(0, added).check(state["used"], "used")
+    _check_passes(state["passes"], step, engine.num_samples)
+
+
+def _check_passes(passes: dict[str, Any], step: int, num_samples: int) -> None:
+    """The draws that were on their way: of one length, in order, of steps that were taken, with a usable r."""
+    if len({len(passes[key]) for key in ("step", "index", "r")}) > 1:
+        raise EmaisError(f"passes.step, passes.index and passes.r must be of one length: {AS_SAVED}")
+    check_index(passes["index"].reshape(-1), num_samples)
+    Limit(1, step).check(passes["step"], "passes.step")
+    ABOVE_0.check(passes["r"], "passes.r")
+    if (passes["step"].diff() <= 0).any():
+        raise EmaisError(f"passes.step must rise, got {passes['step'].tolist()}: {AS_SAVED}")

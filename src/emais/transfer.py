@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .loading import Ticket
+from .precision import full_precision
 
 _SHIP_WHOLE = 1 << 16  # gradients of up to this many numbers are sent as they are and summed up on arrival
 _HEAD_START = 0.5e-3  # seconds: enough for the main thread to reach backward()
@@ -36,6 +38,7 @@ class Observation:
 
 
 Handler = Callable[[Observation], None]
+Settled = Callable[[], AbstractContextManager[object]]  # inside, all that was observed is in, and nothing else comes in
 
 
 def summarise(r: Any, grads: Any) -> tuple[Any, Any]:
@@ -69,9 +72,13 @@ class _Helper:
         self.pending += 1
         self._jobs.put(job)
 
+    def is_current(self) -> bool:
+        """Whether the caller is a job of this thread."""
+        return threading.current_thread() is self._thread
+
     def wait(self) -> None:
-        """Until all jobs are done; raises what the first failed one raised. A job that asks waits for nobody."""
-        while self.pending and threading.current_thread() is not self._thread:
+        """Until all jobs are done; raises what the first failed one raised."""
+        while self.pending:
             self.pending -= 1
             if (error := self._outcomes.get()) is not None:
                 raise error
@@ -98,6 +105,8 @@ class Mailbox:
         self._hurry = threading.Event()
         self._buffers: list[Tensor] = []
         self._letters: list[Callable[[], None]] = []  # to be received when asked for
+        self.lock = threading.RLock()  # of whoever posts or asks
+        self.settled = _Settled(self)
 
     def post(self, step: int | Tensor, ticket: Ticket, grads: Tensor, signal: Tensor | None = None) -> None:
         """Send one minibatch: grads (N, D) and a method's signal (N,) on the device that trains."""
@@ -164,6 +173,10 @@ class Mailbox:
             self._buffers.clear()
         return torch.empty(like.shape, dtype=like.dtype, device="cpu", pin_memory=True)
 
+    def is_handling(self) -> bool:
+        """Whether the caller is a handler in the helper thread, which has to wait for nobody."""
+        return self._helper is not None and self._helper.is_current()
+
     def drain(self) -> None:
         """Make sure that all posted observations have been handled before what comes next."""
         if self._held and self._side is not None:
@@ -179,3 +192,31 @@ class Mailbox:
             while self._letters:
                 self._letters.pop(0)()
             self._prepare()  # at once: what it reads and runs is still in the processor's caches
+
+
+class _Settled:
+    """A context in which all that was posted has been handled, and no other thread posts or draws.
+
+    Every public call of an engine runs in it, or under its lock: used from several threads, each call is whole.
+    """
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox, self._lock = mailbox, mailbox.lock
+
+    def __call__(self) -> _Settled:
+        return self
+
+    def __enter__(self) -> None:
+        if self._mailbox.is_handling():  # the main thread waits for it inside
+            return
+        self._lock.acquire()
+        try:
+            with full_precision():
+                self._mailbox.drain()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        if not self._mailbox.is_handling():
+            self._lock.release()

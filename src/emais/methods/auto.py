@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..candidates import CandidateScores
 from ..errors import number_from_0, positive_float, positive_int
+from ..state import FROM_0, Limit
 from ..transfer import Observation
 from .ema import UNSEEN
 from .weighted import Weighted
@@ -26,7 +27,7 @@ class EMAISAuto(Weighted):
 
     factors, powers: the first of each draws at the beginning; window: minibatches that the comparison looks back on;
     period: steps between two decisions; hysteresis: by how much of its trace another candidate must be better.
-    Further settings as in `EMAIS`, but for tau and start. 8.75 bytes a sample, and 4 a factor.
+    Further settings as in `EMAIS`, but for tau and start. 12.75 bytes a sample, and 4 a factor.
 
     >>> imp = EMAISAuto(num_samples=1000, batch_size=10)
     >>> imp.diagnostics.factor
@@ -118,6 +119,11 @@ class EMAISAuto(Weighted):
         """Statistics, comparison, and who draws."""
         own = {"active": self._active.cpu().clone(), "switches": self._switches.cpu().clone()}
         return self._scores.state_dict() | own | {"due": torch.tensor(self._due, device="cpu")}
+
+    def limits(self, step: int) -> dict[str, Limit]:
+        """Those of the statistics, and which candidates there are."""
+        own = {"active": Limit(0, len(self._scores.candidates) - 1), "switches": FROM_0, "due": FROM_0}
+        return self._scores.limits(step) | own
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""

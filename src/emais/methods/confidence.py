@@ -10,6 +10,7 @@ from torch import Tensor
 from ..columns import Columns
 from ..errors import EmaisError
 from ..loading import Draw
+from ..state import ANY, FROM_0, Limit
 from ..transfer import Observation
 from .weighted import Weighted
 
@@ -67,6 +68,10 @@ class _OwnHistory(Weighted):
     def state(self) -> dict[str, Tensor]:
         """The history's moments."""
         return self._history.state_dict()
+
+    def limits(self, step: int) -> dict[str, Limit]:
+        """Finite numbers."""
+        return {"count": FROM_0, **{name: ANY for name in self.columns if name != "count"}}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""

@@ -16,6 +16,7 @@ from ..errors import EmaisError, positive_int
 from ..loading import Draw, Loader, Score, Ticket
 from ..rng import Uniforms, mix
 from ..scoring import score_norms
+from ..state import FROM_0, Limit
 from ..transfer import Observation
 
 _DECAY = 0.9  # of the moving average behind the switch
@@ -97,19 +98,19 @@ class Presampling(Engine):
         self._drain()  # the switch must know what happened so far
         if not self._on:
             place = torch.arange(self.batch_size, device="cpu")
-            return place, self._stamp(candidates.step, candidates.index.numpy()[: self.batch_size], _ones(place))
+            return place, self.stamp(candidates.step, candidates.index.numpy()[: self.batch_size], _ones(place))
         norms = score_norms(score, batch, self.batch_statistics).detach()
         if len(norms) != self.presample:
             raise EmaisError(f"score must return one loss for each of {self.presample} candidates, got {len(norms)}")
         if self._resident:
             place, r = choose(norms.to(self.device), self._uniforms(candidates.step)[0])
-            return place, self._stamp(candidates.step, candidates.index.index_select(0, place), r)
+            return place, self.stamp(candidates.step, candidates.index.index_select(0, place), r)
         norms = norms.cpu()  # sync: the batch is cut on the CPU
         place, r = choose(norms, self._uniforms(int(candidates.step))[0])
         if self.switch:
             self._judge(norms)
         index = candidates.index.index_select(0, place)
-        return place, self._stamp(candidates.step, index.numpy(), r.numpy())
+        return place, self.stamp(candidates.step, index.numpy(), r.numpy())
 
     def learn(self, seen: Observation) -> None:
         """While the switch is off, the minibatch itself says what sampling would gain."""
@@ -134,6 +135,10 @@ class Presampling(Engine):
         """What the switch knows."""
         tau = torch.tensor(self._tau, dtype=torch.float64, device="cpu")
         return {"tau": tau, "on": torch.tensor(self._on, device="cpu")}
+
+    def limits(self, step: int) -> dict[str, Limit]:
+        """The switch's moving average is of numbers from 0."""
+        return {"tau": FROM_0}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""

@@ -12,6 +12,7 @@ from ..columns import Columns
 from ..errors import EmaisError, number_from_0, positive_int
 from ..robust import fit_uncertainty, minimax_coefficients
 from ..scores import NORM_MAX
+from ..state import ANY, FROM_0, Limit
 from ..transfer import Observation
 from .weighted import Weighted
 
@@ -167,6 +168,11 @@ class RAIS(Weighted):
         ours = {"total": self._total, "observed": self._observed, "fit": self._fit, "fits": self._fits}
         due = {"due": torch.tensor(self._due, device="cpu")}
         return self._table.state_dict() | due | {k: v.cpu().clone() for k, v in ours.items()}
+
+    def limits(self, step: int) -> dict[str, Limit]:
+        """Norms from 0, or -1 for a sample not seen yet; a buffer and a fit of finite numbers."""
+        found = {"last": Limit(-1.0, NORM_MAX), "total": ANY, "fit": ANY, "fits": FROM_0, "due": FROM_0}
+        return found | dict.fromkeys(COLUMNS[1:], Limit(0.0, NORM_MAX)) | {"observed": Limit(-1.0)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import torch
@@ -11,7 +12,10 @@ from torch import Tensor
 from ..engine import Engine
 from ..errors import EmaisError, number_from_0, positive_float
 from ..loading import Draw
+from ..state import FROM_0, Limit
 from ..transfer import Observation
+
+LARGEST = 1e30  # how often 1/K may have multiplied
 
 
 class SelfPaced(Engine):
@@ -53,6 +57,8 @@ class SelfPaced(Engine):
         self.percentile, self.growth = percentile, positive_float("growth", growth)
         self.warmup_epochs = number_from_0("warmup_epochs", warmup_epochs)
         self.plain_steps = math.ceil(warmup_epochs * num_samples / batch_size)
+        # epochs after which 1/K grows no more: it is larger than any loss, and must stay a number
+        self._last = math.ceil(math.log(LARGEST) / math.log(growth)) if growth > 1 else sys.maxsize
         # 1/K of the first epoch after these; NaN: not known yet
         self._start = torch.full((), torch.nan, dtype=torch.float32, device=self.device)
         self._known = False
@@ -76,7 +82,7 @@ class SelfPaced(Engine):
     def _grown(self, step: Any) -> Any:
         """How much 1/K has grown: once for each epoch that is over since the plain ones."""
         epoch = (step - 1 - self.plain_steps) * self.batch_size // self.num_samples
-        return self.growth**epoch
+        return self.growth ** (epoch.clamp(max=self._last) if isinstance(epoch, Tensor) else min(epoch, self._last))
 
     def refresh(self, *args: Any, **options: Any) -> None:
         """There are no statistics to refresh."""
@@ -93,7 +99,7 @@ class SelfPaced(Engine):
             return
         kept = self._tensor(seen.signal).sum().double()
         latest = kept + self._counts[0] if self._counting else kept
-        self._counting = bool(self._scalers)
+        self._counting = bool(self.attached)
         self._counts.copy_(torch.stack((latest, self._counts[1] + kept, self._counts[2])))
 
     def scale(self, factor: Any) -> Any:
@@ -121,10 +127,16 @@ class SelfPaced(Engine):
 
     def state(self) -> dict[str, Tensor]:
         """1/K as it started, and the counts."""
-        return {"start": self._start.cpu().clone(), "counts": self._counts.cpu().clone()}
+        counting = torch.tensor(self._counting, device="cpu")
+        return {"start": self._start.cpu().clone(), "counts": self._counts.cpu().clone(), "counting": counting}
+
+    def limits(self, step: int) -> dict[str, Limit]:
+        """1/K may not be known yet."""
+        return {"start": Limit(finite=False), "counts": FROM_0}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""
         self._start.copy_(state["start"])
         self._known = not bool(state["start"].isnan())
         self._counts.copy_(state["counts"])
+        self._counting = bool(state["counting"])

@@ -40,11 +40,11 @@ class Weighted(Engine):
         self._sampler = ExactSampler(num_samples, batch_size, self.kappa, device=device, resident=resident)
         self.scan_steps = math.ceil(warmup_epochs * num_samples / batch_size)
         super().__init__(num_samples, batch_size, num_steps, seed, **options)
-        self._source.sampler = self._sampler
+        self.source.sampler = self._sampler
         if type(self).offset is not Weighted.offset:
             if self.kappa is not None:
                 raise EmaisError(f"{type(self).__name__} has an offset and a kappa: flattening is defined for w alone")
-            self._source.offset = self.offset
+            self.source.offset = self.offset
         self.warmup_epochs = warmup_epochs
         self._due = 0  # the step after which `revise` comes next
         self._done = 0  # steps that a resident engine has made, counted without asking the device
@@ -91,8 +91,8 @@ class Weighted(Engine):
             if self._done >= self._due:
                 self._due = self._done + self.period
                 self.revise()
-                if self._source.ready:
-                    self._source.prepare()  # the draw that was made with the old weights
+                if self.source.ready:
+                    self.source.prepare()  # the draw that was made with the old weights
             self._done += 1
 
     def nbytes(self) -> int:
@@ -106,5 +106,5 @@ class Weighted(Engine):
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Fill the sampler; a method takes over its own tensors first. `due` is theirs to save, if they revise."""
         if "due" in state:
-            self._due, self._done = int(state["due"]), int(self._source.step)
+            self._due, self._done = int(state["due"]), int(self.source.step)
         self._sampler.fill(self.all_weights())
