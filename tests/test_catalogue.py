@@ -8,7 +8,7 @@ from emais import EmaisError
 from emais.experiments.analysis.settings import is_plain, of_item
 from emais.experiments.runs.catalogue import HELD_OUT, ITEMS, Item
 
-CHECKED = Item("checked", "Chosen with other seeds", ITEMS["tuned_lr"].texts, held_out=True)
+CHECKED = Item("checked", "Chosen with other seeds", ITEMS["tuned_lr"].settings, held_out=True)
 
 
 def test_the_catalogue():
