@@ -24,15 +24,15 @@ from .report.user_runs import known_runs, step_time
 from .runs.catalogue import ITEMS
 from .runs.logit_study import SNAPSHOTS, read_study, write_study
 from .runs.machine import check_device
+from .runs.record import RunRecord, typed
 from .runs.runner import run_all
-from .runs.store import Record, Results, key_of
+from .runs.store import Results
 from .runs.sweep import parse
 
 MEASURE = (
     "python benchmarks/step.py --out benchmarks/results, and for a model alone python benchmarks/single.py --model "
     "lenet5|resnet18|resnet50 --out benchmarks/results"
 )
-NEEDED = {"step", "loss", "n_ems", "score", "test_step"}  # among the curves of a run
 SUMMED = (
     "N_ems is the mean and S(W) the median over seeds and the second half of the run, the step time a mean; runs that "
     "are trained side by side on a GPU share it."
@@ -132,7 +132,7 @@ def reproduce_runs(label: str, folder: Path, seeds: int, device: str, data: Path
                 failed = failed or error
                 missing += Results(path).missing(own)
     except KeyboardInterrupt:
-        done = {key_of(record) for name in result_files() for record in Results(folder / name).read()}
+        done = {record.key for name in result_files() for record in Results(folder / name).read()}
         missing = [config for config in configs if config.key() not in done]
         raise
     finally:  # also after Ctrl-C: what is there is shown
@@ -194,23 +194,17 @@ def listing() -> str:
     return "\n".join([*lines[0], "", "Beyond the paper:", *lines[1]])
 
 
-def read_all(folder: Path) -> list[Record]:
+def read_all(folder: Path) -> list[RunRecord]:
     """The records of all result files of runs, as far as they have what tables and figures are made of."""
     return [record for name in result_files() for record in read_file(folder / name)]
 
 
-def read_file(path: Path, known: bool = False) -> list[Record]:
+def read_file(path: Path, known: bool = False) -> list[RunRecord]:
     """The same of one file, or only runs that this version knows; says how many lines are something else."""
-    found = [record for record in Results(path).read() if is_run(record)]
-    used = known_runs(found) if known else found
+    found = [record for record in Results(path).read() if record.complete]
+    used = typed(known_runs(found)) if known else found
     say_skipped(path, len(used))
     return used
-
-
-def is_run(record: Record) -> bool:
-    """Whether a record has what the tables and figures need."""
-    curves = record.get("curves")
-    return {"data", "ms_per_step"} <= record.keys() and isinstance(curves, dict) and curves.keys() >= NEEDED
 
 
 def say_skipped(path: Path, used: int) -> None:
@@ -238,11 +232,11 @@ def say_missing(missing: list[Config]) -> None:
         print(f"{runs} still to be done: finished runs are kept, the same command goes on with the others.")
 
 
-def summary(configs: list[Config], records: list[Record]) -> str:
+def summary(configs: list[Config], records: list[RunRecord]) -> str:
     """One line for each setting: its metric, N_ems, S(W) and step time over the seeds that are there."""
     wanted = {config.key() for config in configs}
     lines = []
-    for setting in present(settings_of(configs, [r for r in records if key_of(r) in wanted])):
+    for setting in present(settings_of(configs, [r for r in records if r.key in wanted])):
         words = "mAP" if setting.metric == "map" else "test error"
         count = len(setting.values)
         seeds = f"{count} seed{'s' if count > 1 else ''}"
@@ -253,7 +247,7 @@ def summary(configs: list[Config], records: list[Record]) -> str:
 
 def measured(setting: Setting) -> list[str]:
     """N_ems and S(W) over the second half of the run, as in the tables, and the time of a step; where there are any."""
-    whole = replace(setting, records=tuple(filter(is_run, setting.records)))
+    whole = replace(setting, records=tuple(record for record in setting.records if record.complete))
     if not whole.records:
         return []
     size, score = number_cell(average(whole, "n_ems")).text, number_cell(middle(whole, "score"), 2).text

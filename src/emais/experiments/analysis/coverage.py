@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..runs.catalogue import ITEMS
-from ..runs.store import Record
+from ..runs.record import Record
 from .settings import Setting, by_row, of_item, present
 
 

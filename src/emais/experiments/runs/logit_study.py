@@ -25,7 +25,8 @@ from ..train.models import LeNet5
 from ..train.stacked_runs import SideBySide
 from .machine import check_device
 from .provenance import surroundings
-from .store import LAYOUT, Record, Results, rounded, upgraded
+from .record import LAYOUT, Record, rounded, upgraded
+from .store import Results
 
 SNAPSHOTS = (5000, 25000)
 POINTS, MINIBATCHES, N = 500, 100, 128

@@ -26,7 +26,8 @@ from ..train.stacked_runs import SideBySide
 from .leaders import check_leader, sizes_to_follow
 from .machine import at_once, can_compile, check_device, check_memory, release
 from .provenance import surroundings
-from .store import LAYOUT, Record, Results, key_of, rounded
+from .record import LAYOUT, RunRecord, rounded
+from .store import Results
 
 # runs that share a GPU, if they fit
 EVALUATIONS = 25
@@ -56,7 +57,7 @@ def run_all(
     data = {name: load(name, folder) for name in {c.data for c in wanted}}  # before training: they may be missing
     records = results.read()
     check_data(data, records, results.path)
-    recorded = {key_of(record) for record in records} | {config.key() for config in missing}
+    recorded = {record.key for record in records} | {config.key() for config in missing}
     for config in missing:
         check_run(config, data[config.data])
         if config.follow:
@@ -83,10 +84,10 @@ def run_all(
     return results.missing(missing)
 
 
-def check_data(data: Mapping[str, Data], records: Sequence[Record], path: Path) -> None:
+def check_data(data: Mapping[str, Data], records: Sequence[RunRecord], path: Path) -> None:
     """Say that the runs in the file were made with other data of the same name, such as a part of them."""
     for name, own in data.items():
-        titles = {str(r["data_title"]) for r in records if r.get("data") == name and "data_title" in r}
+        titles = {r.data_title for r in records if r.get("data") == name and r.data_title is not None}
         if others := sorted(titles - {own.title}):
             raise EmaisError(
                 f"{path} has runs on {', '.join(others)}, and the data found here are {own.title}: give "
@@ -152,9 +153,10 @@ def run_group(
     device: torch.device | str,
     on_steps: Callable[[int], None],
     results: Results,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[RunRecord]:
     """Train a group and give the record of each run."""
     trainer = make_trainer(group, data, device, results)
     trainer.train(EVALUATIONS, on_steps)
     for config, result in trainer.finish():
-        yield rounded(asdict(config) | result | {"data_title": data.title, "layout": LAYOUT, **surroundings(device)})
+        about = {"data_title": data.title, "layout": LAYOUT, **surroundings(device)}
+        yield RunRecord(rounded(asdict(config) | result | about))
