@@ -71,7 +71,7 @@ def check_options(device: str | None, budget: float | None) -> str:
 def print_summary(configs: list[Config], results: Results) -> None:
     """What is there, what is still to be done, and how to look at it."""
     records = results.read()
-    if found := summary(configs, records):
+    if found := summary_lines(configs, records):
         print(f"{found}\n{SUMMED}")
     say_missing(results.missing(configs))
     if records:
@@ -232,7 +232,7 @@ def say_missing(missing: list[Config]) -> None:
         print(f"{runs} still to be done: finished runs are kept, the same command goes on with the others.")
 
 
-def summary(configs: list[Config], records: list[RunRecord]) -> str:
+def summary_lines(configs: list[Config], records: list[RunRecord]) -> str:
     """One line for each setting: its metric, N_ems, S(W) and step time over the seeds that are there."""
     wanted = {config.key() for config in configs}
     lines = []

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import EmaisError, nearest, number_from_0, positive_float, positive_int, whole_number
 from ..lr import RULES
 from ..methods import METHODS
-from .data import NAMES
+from .data import DATA_NAMES
 
 MODELS = ("lenet5", "lenet5-relu", "resnet18", "resnet18-gn", "resnet50", "perceptron")
 OPTIMIZERS = ("sgd", "adam")
@@ -81,7 +81,7 @@ class Config:
 
 
 KNOWN: dict[str, Iterable[str]] = {
-    "data": NAMES,
+    "data": DATA_NAMES,
     "model": MODELS,
     "method": METHODS,
     "optimizer": OPTIMIZERS,

@@ -9,7 +9,8 @@ from typing import Any
 
 from ..config import Config
 
-SETTINGS = tuple(f.name for f in fields(Config) if f.name != "options")  # all other names are options of the method
+# of a run; all other names are options of its method
+CONFIG_FIELDS = tuple(f.name for f in fields(Config) if f.name != "options")
 
 
 class Each(tuple[Any, ...]):
@@ -45,6 +46,6 @@ def expand(choices: Mapping[str, Sequence[Any]]) -> list[Config]:
     found = []
     for chosen in itertools.product(*choices.values()):
         given = dict(zip(choices, chosen, strict=True))
-        options = {name: given.pop(name) for name in choices if name not in SETTINGS}
+        options = {name: given.pop(name) for name in choices if name not in CONFIG_FIELDS}
         found.append(Config(**given, options=options))
     return found

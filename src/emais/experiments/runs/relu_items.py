@@ -19,7 +19,7 @@ UNCHANGED = Each("sgd-scan", "sgd-uni", "presampling", "confidence", "confvar", 
 RELU_RATE: dict[str, Any] = {**FMNIST_RELU, "lr": 0.01}
 RELU_LONG: dict[str, Any] = {**RELU_RATE, "num_steps": 25000}
 EACH_LENGTH: dict[str, Any] = {"num_steps": LENGTHS["fmnist"]}
-ADAM: dict[str, Any] = {"optimizer": "adam", "lr": 0.001, **EACH_LENGTH}
+RELU_ADAM: dict[str, Any] = {"optimizer": "adam", "lr": 0.001, **EACH_LENGTH}
 TWO_LENGTHS: dict[str, Any] = {"num_steps": Each(6250, 12500)}
 RELU_RATES: dict[str, Any] = {"lr": Each(0.003, 0.01, 0.03, 0.1), "num_steps": 6250}
 
@@ -35,9 +35,9 @@ RELU_STUDY = (
     Item(
         "relu_adam",
         "Results with Adam on Fashion-MNIST with LeNet5-ReLU",
-        runs(**FMNIST_RELU, method=Each("sgd-scan", "sgd-uni", "emais"), **ADAM)
-        + runs(**FMNIST_RELU, **RAIS_EFFECTIVE, **ADAM)
-        + runs(**FMNIST_RELU, **AUTO_TWO_POWERS, **ADAM),
+        runs(**FMNIST_RELU, method=Each("sgd-scan", "sgd-uni", "emais"), **RELU_ADAM)
+        + runs(**FMNIST_RELU, **RAIS_EFFECTIVE, **RELU_ADAM)
+        + runs(**FMNIST_RELU, **AUTO_TWO_POWERS, **RELU_ADAM),
     ),
     Item(
         "relu_figures",

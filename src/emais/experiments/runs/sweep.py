@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import EmaisError
 from ...methods import METHODS
 from ..config import KNOWN, Config, choose
-from .product import SETTINGS, expand
+from .product import CONFIG_FIELDS, expand
 
 MOST_RUNS = 100_000
 FRACTIONS = ("lr", "weight_decay", "momentum")
@@ -57,8 +57,8 @@ def check_names(choices: Mapping[str, Sequence[Any]]) -> None:
     methods = [METHODS[m] for m in choices.get("method", METHODS) if m in METHODS]
     ours = set(METHODS["emais"].settings()) - {"num_samples", "device", "resident"}
     for name, values in choices.items():
-        if name not in SETTINGS and not any(name in method.settings() for method in methods):
-            choose("key", name, [*SETTINGS, *ours])
+        if name not in CONFIG_FIELDS and not any(name in method.settings() for method in methods):
+            choose("key", name, [*CONFIG_FIELDS, *ours])
         for value in values if name in KNOWN else ():
             choose(name, value, KNOWN[name])
 

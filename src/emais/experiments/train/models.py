@@ -83,7 +83,7 @@ def conv(inputs: int, outputs: int, size: int, stride: int = 1, norm: Norm = nn.
     return nn.Sequential(nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False), norm(outputs))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """A branch beside a shortcut. Kinds of block set `widening` and say what the branch is made of."""
 
     widening = 1
@@ -113,7 +113,7 @@ class Block(nn.Module):
         return self.relu(z + short if keep is None else torch.addcmul(short, z, keep))
 
 
-class BasicBlock(Block):
+class BasicBlock(ResidualBlock):
     """Two 3x3 convolutions beside a shortcut."""
 
     def parts(self, inputs: int, width: int, stride: int) -> list[nn.Sequential]:
@@ -121,7 +121,7 @@ class BasicBlock(Block):
         return [self.conv(inputs, width, 3, stride), self.conv(width, width, 3)]
 
 
-class Bottleneck(Block):
+class Bottleneck(ResidualBlock):
     """1x1, 3x3 and 1x1 convolutions beside a shortcut; the stride is the middle one's, as in torchvision."""
 
     widening = 4
@@ -153,7 +153,7 @@ class ResNet(nn.Module):
 
     def __init__(
         self,
-        block: type[Block],
+        block: type[ResidualBlock],
         counts: Sequence[int],
         num_classes: int = 10,
         *,
@@ -167,7 +167,7 @@ class ResNet(nn.Module):
             raise EmaisError(f"stochastic_depth must be at least 0 and below 1, got {stochastic_depth!r}")
         super().__init__()
         self.stem = make_stem(stem, channels, width, norm)
-        blocks: list[Block] = []
+        blocks: list[ResidualBlock] = []
         inputs = width
         for group, count in enumerate(counts):
             for k in range(count):

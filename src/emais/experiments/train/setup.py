@@ -13,7 +13,7 @@ from torch.optim import SGD, Adam, Optimizer
 from ..config import Config
 
 
-def prepared(net: nn.Module, device: torch.device) -> nn.Module:
+def move_to_device(net: nn.Module, device: torch.device) -> nn.Module:
     """The network on its device, in the layout that suits it, without counters of minibatches that nobody reads."""
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -31,7 +31,7 @@ def make_optimizer(config: Config, net: nn.Module, lr: Tensor) -> Optimizer:
 
 
 @contextmanager
-def fastest() -> Iterator[None]:
+def cudnn_benchmark() -> Iterator[None]:
     """cuDNN tries its algorithms on the first minibatch of a shape, and keeps to the fastest."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True

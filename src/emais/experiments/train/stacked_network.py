@@ -18,13 +18,13 @@ ELEMENTWISE = (nn.ReLU, nn.Tanh, Standardise)
 UNDERSTOOD = (nn.Conv2d, nn.Linear, nn.Flatten, *POOLS, *ELEMENTWISE)
 
 
-class Stacked:
+class StackedNetwork:
     """K networks with parameters flat (K, P), row k made as `initialised(model, seeds[k])` makes it.
 
     Understands a plain sequence of the layers in `UNDERSTOOD`. A row computes what the network would alone, up to
     rounding.
 
-    >>> net = Stacked(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), seeds=[0, 1])
+    >>> net = StackedNetwork(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), seeds=[0, 1])
     >>> net(net.flat, torch.zeros(2, 5, 1, 2, 2)).shape
     torch.Size([2, 5, 3])
     """

@@ -7,26 +7,26 @@ from typing import TypeVar
 
 import torch
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-LANES = 16
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+STREAMS = 16
 
 
-class Lanes:
-    """`each(function, items)` is a list of function(item); on a GPU the items take turns on some streams.
+class StreamPool:
+    """`map(function, items)` is a list of function(item); on a GPU the items take turns on some streams.
 
-    All lanes start after what the present stream holds, and it goes on after all of them, so tensors may be handed
-    from one to the other. On a CPU there are no lanes, and nothing changes.
+    All streams start after what the present stream holds, and it goes on after all of them, so tensors may be handed
+    from one to the other. On a CPU there are no streams, and nothing changes.
 
-    >>> Lanes("cpu").each(abs, [-1, 2])
+    >>> StreamPool("cpu").map(abs, [-1, 2])
     [1, 2]
     """
 
-    def __init__(self, device: torch.device | str, count: int = LANES) -> None:
+    def __init__(self, device: torch.device | str, count: int = STREAMS) -> None:
         self.device = torch.device(device)
         self._streams = [torch.cuda.Stream(self.device) for _ in range(count)] if self.device.type == "cuda" else []
 
-    def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    def map(self, function: Callable[[Given], Made], items: Iterable[Given]) -> list[Made]:
         """The results in the order of the items."""
         if not self._streams:
             return [function(item) for item in items]
