@@ -118,28 +118,38 @@ def reproduce_runs(label: str, folder: Path, seeds: int, device: str, data: Path
     from .report.tables.results import markdown
 
     configs = ITEMS[label].configs(seeds)
+    own = label_records(label, folder)
+    wanted = missing_from(own, configs)
     missing: list[Config] = []
-    failed: EmaisError | None = None
-    end = None if budget is None else time.monotonic() + 60 * budget
     try:
-        for name in sorted({config.data for config in configs}, reverse=True):  # the quick ones first
-            own = [config for config in configs if config.data == name]
-            path = folder / f"{name}.jsonl"
-            left = None if end is None else max(1e-9, (end - time.monotonic()) / 60)
-            try:
-                missing += run_all(own, path, device=device, folder=data, budget=left)
-            except EmaisError as error:  # a data set that is not there keeps nobody from the others
-                failed = failed or error
-                missing += Results(path).missing(own)
+        missing, failed = run_by_data(wanted, folder, device, data, budget)
     except KeyboardInterrupt:
-        done = {record.key for name in result_files() for record in Results(folder / name).read()}
-        missing = [config for config in configs if config.key() not in done]
+        missing = missing_from([r for name in result_files() for r in Results(folder / name).read()], wanted)
         raise
     finally:  # also after Ctrl-C: what is there is shown
-        print(markdown(label, read_all(folder)))
+        print(markdown(label, without_repeats([*read_all(folder), *own])))
         say_missing(missing)
     if failed is not None:
         raise failed
+
+
+def run_by_data(
+    configs: list[Config], folder: Path, device: str, data: Path | None, budget: float | None
+) -> tuple[list[Config], EmaisError | None]:
+    """Run the configurations of each data set into its own file: what is still missing, and the first error."""
+    missing: list[Config] = []
+    failed: EmaisError | None = None
+    end = None if budget is None else time.monotonic() + 60 * budget
+    for name in sorted({config.data for config in configs}, reverse=True):  # the quick ones first
+        own = [config for config in configs if config.data == name]
+        path = folder / f"{name}.jsonl"
+        left = None if end is None else max(1e-9, (end - time.monotonic()) / 60)
+        try:
+            missing += run_all(own, path, device=device, folder=data, budget=left)
+        except EmaisError as error:  # a data set that is not there keeps nobody from the others
+            failed = failed or error
+            missing += Results(path).missing(own)
+    return missing, failed
 
 
 def report(source: Path, out: Path) -> None:
@@ -192,6 +202,25 @@ def listing() -> str:
     width = max(map(len, titles | beyond))
     lines = [[f"{label:<{width}}  {title}" for label, title in part.items()] for part in (titles, beyond)]
     return "\n".join([*lines[0], "", "Beyond the paper:", *lines[1]])
+
+
+def missing_from(records: list[RunRecord], configs: list[Config]) -> list[Config]:
+    """The configurations that none of the records is of."""
+    done = {record.key for record in records}
+    return [config for config in configs if config.key() not in done]
+
+
+def without_repeats(records: list[RunRecord]) -> list[RunRecord]:
+    """Of several records of the same run the first."""
+    first: dict[tuple[object, ...], RunRecord] = {}
+    for record in records:
+        first.setdefault(record.key, record)
+    return list(first.values())
+
+
+def label_records(label: str, folder: Path) -> list[RunRecord]:
+    """What a file with the label's name holds, e.g. auto_study.jsonl; a label of the paper has none: its colon."""
+    return read_file(folder / f"{label}.jsonl") if ITEMS[label].beyond else []
 
 
 def read_all(folder: Path) -> list[RunRecord]:
