@@ -10,7 +10,7 @@ from .settings import Setting, by_row, of_item, present
 
 
 def mostly_run(settings: Sequence[Setting]) -> bool:
-    """Whether more than a third of the settings was run, among the rows of which anything was run."""
+    """Whether more than a third of the settings was run; rows of which nothing was run do not count."""
     rows = [row for row in by_row(settings) if present(row)]
     return 3 * len(present(settings)) > sum(map(len, rows))
 

@@ -43,7 +43,7 @@ def check_memory(config: Config, device: torch.device | str) -> None:
 
 
 def runs_that_fit(config: Config, device: torch.device | str) -> int:
-    """How many runs such as this are trained together: as many as a GPU has room for, up to `RUNS_PER_GPU`."""
+    """How many such runs are trained together: as many as fit into GPU memory, up to `RUNS_PER_GPU`; on a CPU 1."""
     if not on_gpu(device):
         return 1
     need, free = memory(config, device)

@@ -45,7 +45,7 @@ def run_all(
 ) -> list[Config]:
     """Run what `path` has no record of, and return what is still missing: a budget of minutes may end it early.
 
-    look: at the data, even if nothing is missing, to see whether they are those of the records.
+    look: load the data even if nothing is missing, to see whether they are those of the records.
     """
     results = Results(path)
     missing = results.missing(list({config.key(): config for config in configs}.values()))

@@ -69,7 +69,7 @@ class Curves:
 
 
 def evenly_spaced(num_steps: int, points: int) -> list[int]:
-    """About so many steps, at equal distances, the last among them.
+    """About `points` steps at equal distances, the last step among them.
 
     >>> evenly_spaced(10, 3)
     [4, 7, 10]

@@ -110,7 +110,8 @@ class ResidualBlock(nn.Module):
         for part in self.branch[:-1]:
             z = self.relu(part(z))
         z, short = self.branch[-1](z), self.shortcut(x)
-        return self.relu(z + short if keep is None else torch.addcmul(short, z, keep))
+        out: Tensor = self.relu(z + short if keep is None else torch.addcmul(short, z, keep))
+        return out
 
 
 class BasicBlock(ResidualBlock):
@@ -190,7 +191,8 @@ class ResNet(nn.Module):
         x = self.stem(x)
         for block, keep in zip(self.blocks, self.keeps(x, u), strict=True):
             x = block(x, keep)
-        return self.head(x)
+        logits: Tensor = self.head(x)
+        return logits
 
     def keeps(self, x: Tensor, u: Tensor | None) -> Sequence[Tensor | None]:
         """What each block's branch is multiplied by, (N, 1, 1, 1): 0, or 1/survival. None: by 1."""

@@ -1,4 +1,4 @@
-"""Several ResNets at a time on one GPU, each with its own graph on its own stream: one alone leaves it partly idle."""
+"""Several ResNets on one GPU, each with its own graph on its own stream. One ResNet alone leaves the GPU partly idle."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .resnet_run import ResNetRun, train_together
 
 
 class ParallelResNets:
-    """Trains configurations of one length at the same time, each as `ResNetRun` does; `finish` yields all of them.
+    """Trains configurations of one length at the same time, each as a `ResNetRun`; `finish` yields all of them.
 
-    ms_per_step is the time of a step of all runs over their number; how: further settings, as in `ResNetRun`.
+    ms_per_step is the time of one step of all runs, divided by their number. how: further settings of `ResNetRun`.
     """
 
     def __init__(self, configs: Sequence[Config], data: Data, device: torch.device | str = "cpu", **how: Any) -> None:

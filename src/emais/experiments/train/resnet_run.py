@@ -1,6 +1,6 @@
-"""One run of a ResNet alone: data, draws, crops, statistics and update on one device, on a GPU as one CUDA graph.
+"""One run of a ResNet: data, draws, crops, statistics and update on one device.
 
-`step` is the loop to read. It is the same on a CPU, where it runs as it stands.
+`step` is the loop to read. On a GPU it is captured as one CUDA graph; on a CPU it runs as it stands.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CROPS, LOOKS = 2, 3  # streams of random numbers besides the engine's own: of a 
 
 
 class ResNetRun:
-    """Trains one configuration; `finish` yields it with what it left behind, as `StackedRuns` does.
+    """Trains one configuration; `finish` yields it with its results, as `StackedRuns.finish` does.
 
     model: makes the network (default: the configuration's); captured: as a CUDA graph, where there is a GPU;
     compiled: the network through torch.compile.
@@ -266,7 +266,7 @@ class ResNetRun:
 
 
 def train_together(runs: Sequence[ResNetRun], points: int, on_steps: Callable[[int], None] | None = None) -> None:
-    """Train runs of one length to the end, all at the same time, with a look at the test set at `points` places."""
+    """Train runs of one length to the end, all at the same time; each is tested at `points` places."""
     for run in runs:
         run.heartbeat = partial(on_steps, 0) if on_steps else run.heartbeat
     for place in evenly_spaced(runs[0].num_steps, points):
@@ -276,7 +276,7 @@ def train_together(runs: Sequence[ResNetRun], points: int, on_steps: Callable[[i
 
 
 def advance_together(runs: Sequence[ResNetRun], end: int, on_steps: Callable[[int], None] | None = None) -> None:
-    """Train up to step `end` by turns: what a turn starts on its stream runs beside what the others started.
+    """Train up to step `end`. Runs take turns to start a step on their stream; the GPU executes them together.
 
     Where steps are captured, the clock counts only those; each run gets its share of the time.
     """

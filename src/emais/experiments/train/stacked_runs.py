@@ -1,7 +1,7 @@
-"""Many runs of a small network side by side: one forward and backward pass for all, on a GPU as one CUDA graph.
+"""Many runs of a small network at the same time: one forward and backward pass for all, on a GPU as one CUDA graph.
 
-Every run has its own engine, seed, method, learning rate and schedule; `step` is the loop to read. A run computes
-what it would alone, up to rounding.
+Every run has its own engine, seed, method, learning rate and schedule. A run computes what it would alone, up to
+rounding. `step` is the loop to read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EAGER = 3  # steps before a capture, so that all libraries are loaded
 
 
 class StackedRuns:
-    """Trains the runs of one group (same data, model, optimizer, length); `finish` yields what each left behind."""
+    """Trains runs with the same data, model, optimizer and length; `finish` yields the results of each."""
 
     def __init__(
         self, configs: Sequence[Config], data: Data, model: Callable[[], nn.Module], device: torch.device | str = "cpu"
@@ -174,7 +174,7 @@ class StackedRuns:
 
 
 def failure_counts(engine: Engine) -> dict[str, int]:
-    """What went wrong in a run, by name; of a method that skips steps, how many."""
+    """How often something went wrong in a run, by name; for a method that skips steps, also how many it skipped."""
     names = ("nonfinite", "degenerate", *({"skipped"} & engine.report().keys()))
     return {name: int(getattr(engine.diagnostics, name)) for name in names}
 
