@@ -17,7 +17,7 @@ from .item import (
     MAIN_METHODS,
     ONE_CANDIDATE,
     RAIS_EFFECTIVE,
-    SELF_PACED_AT_ONCE,
+    SELF_PACED_FROM_START,
     WITHOUT_CLASS,
     Item,
 )
@@ -98,11 +98,11 @@ VARIANTS = (
         "self_paced_starts",
         "Self-paced with 1/K set after two plain epochs, and at the random start",
         runs(**FMNIST, method="self-paced", lr=0.01, **FMNIST_LENGTHS)
-        + runs(**FMNIST, **SELF_PACED_AT_ONCE, lr=0.01, **FMNIST_LENGTHS)
+        + runs(**FMNIST, **SELF_PACED_FROM_START, lr=0.01, **FMNIST_LENGTHS)
         + runs(**CIFAR10, method="self-paced", **SHORT_CIFAR10)
-        + runs(**CIFAR10, **SELF_PACED_AT_ONCE, **SHORT_CIFAR10)
+        + runs(**CIFAR10, **SELF_PACED_FROM_START, **SHORT_CIFAR10)
         + runs(**CHEST, method="self-paced", **CHEST_LENGTHS)
-        + runs(**CHEST, **SELF_PACED_AT_ONCE, **CHEST_LENGTHS),
+        + runs(**CHEST, **SELF_PACED_FROM_START, **CHEST_LENGTHS),
     ),
 )
 
@@ -119,14 +119,14 @@ NORMALISATION = (
         runs(**CIFAR10, method=EVERY_METHOD, **SHORT_CIFAR10)
         + runs(**CIFAR10, method=MAIN_METHODS, **LONG_CIFAR10)
         + runs(**CIFAR10, **RAIS_EFFECTIVE, **SHORT_CIFAR10)
-        + runs(**CIFAR10, **SELF_PACED_AT_ONCE, **SHORT_CIFAR10)
+        + runs(**CIFAR10, **SELF_PACED_FROM_START, **SHORT_CIFAR10)
         + runs(**CIFAR10, **AUTO_TWO_POWERS, **SHORT_CIFAR10)
         + runs(**CIFAR10, **RAIS_EFFECTIVE, **LONG_CIFAR10)
         + runs(**CIFAR10, **AUTO_TWO_POWERS, **LONG_CIFAR10)
         + runs(**CIFAR10, **BATCH_STATISTICS, **ONE_CIFAR10)
         + runs(**CHEST, method=WITHOUT_CLASS, **CHEST_LENGTHS)
         + runs(**CHEST, **RAIS_EFFECTIVE, **CHEST_LENGTHS)
-        + runs(**CHEST, **SELF_PACED_AT_ONCE, **CHEST_LENGTHS)
+        + runs(**CHEST, **SELF_PACED_FROM_START, **CHEST_LENGTHS)
         + runs(**CHEST, **AUTO_TWO_POWERS, **CHEST_LENGTHS),
         needs="recalibrated",
     ),

@@ -35,7 +35,7 @@ LENGTHS = {
 ONE_CANDIDATE: dict[str, Any] = {"method": "emais-auto", "factors": Each(1, 0.3, 0.1, 0.03), "powers": 1}  # tau = c t
 # three methods as they were in the first study
 RAIS_EFFECTIVE: dict[str, Any] = {"method": "rais", "schedule": "effective"}
-SELF_PACED_AT_ONCE: dict[str, Any] = {"method": "self-paced", "warmup_epochs": 0}
+SELF_PACED_FROM_START: dict[str, Any] = {"method": "self-paced", "warmup_epochs": 0}
 AUTO_TWO_POWERS: dict[str, Any] = {"method": "emais-auto", "powers": (1, 0.5)}
 
 HELD_OUT = 100  # seeds from here on are kept for what was chosen with the others, and are in no other table

@@ -10,7 +10,7 @@ from .item import (
     LENGTHS,
     ONE_CANDIDATE,
     RAIS_EFFECTIVE,
-    SELF_PACED_AT_ONCE,
+    SELF_PACED_FROM_START,
     Item,
 )
 from .product import Each, runs
@@ -29,7 +29,7 @@ RELU_STUDY = (
         "Prediction error on the Fashion-MNIST test set with LeNet5-ReLU",
         runs(**RELU_RATE, method=UNCHANGED, **EACH_LENGTH)
         + runs(**RELU_RATE, **RAIS_EFFECTIVE, **EACH_LENGTH)
-        + runs(**RELU_RATE, **SELF_PACED_AT_ONCE, **EACH_LENGTH)
+        + runs(**RELU_RATE, **SELF_PACED_FROM_START, **EACH_LENGTH)
         + runs(**RELU_RATE, **AUTO_TWO_POWERS, **EACH_LENGTH),
     ),
     Item(

@@ -1,4 +1,4 @@
-"""Several ResNets on one GPU, each with its own graph on its own stream. One ResNet alone leaves the GPU partly idle."""
+"""Several ResNets on one GPU, each with its own graph on its own stream. One alone leaves the GPU partly idle."""
 
 from __future__ import annotations
 

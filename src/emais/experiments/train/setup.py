@@ -14,7 +14,7 @@ from ..config import Config
 
 
 def move_to_device(net: nn.Module, device: torch.device) -> nn.Module:
-    """The network on its device, with channels last on a GPU, and without BatchNorm's unused counters of minibatches."""
+    """The network on its device, with channels last on a GPU, without BatchNorm's unused counters of minibatches."""
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.num_batches_tracked = None  # else a kernel a layer and step
