@@ -29,8 +29,8 @@ from emais.experiments.data import load
 from emais.experiments.runs.machine import can_compile
 from emais.experiments.runs.sweep import parse
 from emais.experiments.train.models import SMALL
-from emais.experiments.train.resnets_together import Abreast
-from emais.experiments.train.stacked_runs import SideBySide
+from emais.experiments.train.parallel_resnets import ParallelResNets
+from emais.experiments.train.stacked_runs import StackedRuns
 from emais.transfer import Observation
 
 FACTORS = (1.0, 0.3, 0.1, 0.03)
@@ -74,10 +74,10 @@ def record(text: str, path: Path, device: str) -> None:
     configs = parse(text)
     data, first = load(configs[0].data), configs[0]
     if first.model in SMALL:
-        group: Any = SideBySide(configs, data, SMALL[first.model], device)
+        group: Any = StackedRuns(configs, data, SMALL[first.model], device)
         engines = group.engines
     else:
-        group = Abreast(configs, data, device, compiled=can_compile(device))
+        group = ParallelResNets(configs, data, device, compiled=can_compile(device))
         engines = [run.imp for run in group.runs]
     rows = [tap(engine, first.num_steps) for engine in engines]
     group.train(points=1)

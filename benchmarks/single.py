@@ -2,8 +2,8 @@
 
     python benchmarks/single.py [--model lenet5|resnet18|resnet50] [--methods emais,rais] [--compile] [--out FOLDER]
 
-Draw, crop and flip, forward, backward, statistics, update and log, as `emais.experiments.train.resnet_run.Single` runs
-them: on a GPU in bf16 as one CUDA graph. Images and labels are random: lenet5 on 60,000 grey images of 28 pixels with
+Draw, crop and flip, forward, backward, statistics, update and log, as `ResNetRun` (emais.experiments.train) runs them:
+on a GPU in bf16 as one CUDA graph. Images and labels are random: lenet5 on 60,000 grey images of 28 pixels with
 ten classes, resnet18 on 50,000 colour ones of 32, resnet50 on 4,000 grey ones of 80 with 14 labels, which Confidence
 and ConfVar do not take. What RAIS (refits) and EMAIS-auto (decisions) do only now and then is timed apart and added.
 """
@@ -20,7 +20,7 @@ import emais
 from emais.experiments.config import Config
 from emais.experiments.data import Data
 from emais.experiments.train.models import LeNet5
-from emais.experiments.train.resnet_run import Single
+from emais.experiments.train.resnet_run import ResNetRun
 
 SHAPES = {
     "lenet5": ("fmnist", 60_000, 1, 28, 10),
@@ -60,7 +60,7 @@ def main() -> None:
     def make(method: str) -> Step:
         run = Config(data.name, args.model, method, lr=0.1, num_steps=total, batch_size=args.batch_size)
         own = LeNet5 if args.model == "lenet5" else None  # the configuration's
-        trainer = Single(run, data, args.device, model=own, compiled=args.compile)
+        trainer = ResNetRun(run, data, args.device, model=own, compiled=args.compile)
         trainer.advance(4)  # and the step is captured
         extra = seldom(trainer.imp)
         return Step(lambda: trainer.advance(args.steps), lambda: args.steps * extra())

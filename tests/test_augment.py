@@ -6,7 +6,7 @@ from torch.nn.functional import pad as pad_image
 
 from emais import EmaisError
 from emais.experiments.data import Data
-from emais.experiments.train.augment import PLAIN, Pictures, Recipe, channel_statistics, recipe
+from emais.experiments.train.augment import WHOLE_IMAGE, Pictures, Recipe, channel_statistics, recipe
 from emais.rng import Uniforms
 
 
@@ -85,7 +85,7 @@ def test_without_numbers_the_middle():
     assert torch.equal(bytes_of(middle, middle(torch.tensor([3, 5]))), images[[3, 5]])
     cut = Pictures(images, Recipe(6, 0, True))
     assert torch.equal(bytes_of(cut, cut(torch.arange(20))), images[:, :, 1:7, 1:7])
-    plain = Pictures(images, PLAIN)
+    plain = Pictures(images, WHOLE_IMAGE)
     assert torch.equal(bytes_of(plain, plain(torch.arange(20), torch.rand(20))), images)
 
 

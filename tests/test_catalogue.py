@@ -7,8 +7,24 @@ import pytest
 from emais import EmaisError
 from emais.experiments.analysis.settings import is_plain, of_item
 from emais.experiments.runs.catalogue import HELD_OUT, ITEMS, Item
+from emais.experiments.runs.product import Each, runs
+from emais.experiments.runs.sweep import parse
 
-CHECKED = Item("checked", "Chosen with other seeds", ITEMS["tuned_lr"].texts, held_out=True)
+CHECKED = Item("checked", "Chosen with other seeds", ITEMS["tuned_lr"].settings, held_out=True)
+
+
+def test_values_and_texts_mean_the_same_runs():
+    """`runs` is for code, `parse` for the command line."""
+    both = Each("emais", "rais")
+    assert list(runs(data="fmnist", model="lenet5", method=both, lr=Each(0.1, 0.01), num_steps=1000, seed=3)) == parse(
+        "data=fmnist model=lenet5 method=emais,rais lr=0.1,0.01 num_steps=1000 seed=3"
+    )
+    options = {"factors": Each((1, 0.3), 0.1), "powers": (1, 0.5), "bound": 1_000_000, "window": 300}
+    assert list(runs(data="cifar10", model="resnet18", method="emais-auto", **options)) == parse(
+        "data=cifar10 model=resnet18 method=emais-auto factors=1:0.3,0.1 powers=1:0.5 bound=1e6 window=300"
+    )
+    with pytest.raises(EmaisError, match="unknown setting of emais 'tua'"):
+        runs(data="fmnist", model="lenet5", method="emais", tua=5)
 
 
 def test_the_catalogue():

@@ -40,7 +40,7 @@ def zipped(files: Files, path: Path, top: str = "") -> Path:
 
 
 @pytest.mark.parametrize("folders", [("images",), TWELVE])
-@pytest.mark.parametrize("table", chestxray14.TABLES)
+@pytest.mark.parametrize("table", chestxray14.TABLE_FILES)
 @pytest.mark.parametrize("form", ["folder", "zip", "zip with a folder", "data", "zip in data"])
 def test_every_layout(form: str, folders: tuple[str, ...], table: str, tmp_path: Path) -> None:
     files = trees.chest(folders, table)
@@ -181,5 +181,5 @@ def test_two_zips(tmp_path: Path) -> None:
 def test_nothing_there() -> None:
     with pytest.raises(EmaisError) as caught:
         load("chestxray14")
-    for words in ("data/chestxray14", "NIH", "images_012", "train_val_list.txt", *chestxray14.TABLES):
+    for words in ("data/chestxray14", "NIH", "images_012", "train_val_list.txt", *chestxray14.TABLE_FILES):
         assert words in str(caught.value)

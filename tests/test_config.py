@@ -8,7 +8,7 @@ import pytest
 
 from emais import EmaisError
 from emais.experiments.config import Config
-from emais.experiments.runs.store import LAYOUT, Results, key_of
+from emais.experiments.runs.store import LAYOUT, Results
 from emais.experiments.runs.sweep import parse
 
 SHORT = "data=digits model=perceptron method=emais"
@@ -115,7 +115,7 @@ def test_records_come_back_and_are_not_run_again(tmp_path):
     assert not results.append(record(1))
     assert results.append(record(1, options={"tau": 5.0}))
     assert [c.seed for c in results.missing(runs)] == [0, 2]
-    assert key_of(results.read()[0]) == runs[1].key()
+    assert results.read()[0].key == runs[1].key()
 
 
 def test_a_torn_last_line_costs_only_that_run(tmp_path):

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from emais import EmaisError
-from emais.experiments.data import NAMES, Data, fmnist, load
+from emais.experiments.data import DATA_NAMES, Data, fmnist, load
 
 FILES = tuple(fmnist.SHA256)
 
@@ -62,7 +62,7 @@ def test_digits_need_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(EmaisError, match=f"'mnist': there are {', '.join(NAMES)}"):
+    with pytest.raises(EmaisError, match=f"'mnist': there are {', '.join(DATA_NAMES)}"):
         load("mnist")
     with pytest.raises(EmaisError, match=r"chestxray14 takes no 'sise': it takes .*did you mean 'size'"):
         load("chestxray14", sise=64)
@@ -130,13 +130,13 @@ def test_a_given_folder_must_hold_the_data(there: int, contents: dict[str, bytes
     assert len(load("fmnist", given).x_train) == 6
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DATA_NAMES)
 def test_a_given_folder_must_exist(name: str, tmp_path: Path) -> None:
     with pytest.raises(EmaisError, match=r"nowhere does not exist: .*--folder DIR"):
         load(name, tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "digits"])
+@pytest.mark.parametrize("name", [name for name in DATA_NAMES if name != "digits"])
 def test_the_folder_of_the_variable_must_exist(
     name: str, contents: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +147,7 @@ def test_the_folder_of_the_variable_must_exist(
     load("digits")  # come with a package
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("digits", "fmnist")])
+@pytest.mark.parametrize("name", [name for name in DATA_NAMES if name not in ("digits", "fmnist")])
 def test_what_is_missing_names_the_option(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EMAIS_DATA", raising=False)
     monkeypatch.chdir(tmp_path)

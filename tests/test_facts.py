@@ -111,11 +111,11 @@ def test_what_is_called_tuned_is_the_best_of_what_was_tried():
     records = read_all(RESULTS)
     for steps, label in ((6250, "tuned_lr"), (25000, "tuned_lr_25000")):
         for method, (rate, decay) in CHOSEN[steps].items():
-            assert Facts(records).best(label, method).config.lr == float(rate)
+            assert Facts(records).best(label, method).config.lr == rate
             tried = [s for s in of_item(ITEMS["tuned_decay"], records) if s.config.method == method]
             found = best_of([s for s in tried if s.config.num_steps == steps])
             assert found is not None
-            assert (found.config.lr, found.config.weight_decay) == (float(rate), float(decay))
+            assert (found.config.lr, found.config.weight_decay) == (rate, decay)
 
 
 def test_tuned_methods_are_judged_by_other_seeds():

@@ -10,8 +10,8 @@ from torch.utils.data import TensorDataset
 import emais
 from emais.experiments.data import Data
 from emais.experiments.runs.sweep import parse
-from emais.experiments.train.stacked_runs import SideBySide
-from emais.experiments.train.streams import Lanes
+from emais.experiments.train.stacked_runs import StackedRuns
+from emais.experiments.train.stream_pool import StreamPool
 from emais.rng import Uniforms
 from emais.sampling import ExactSampler
 
@@ -319,7 +319,7 @@ def small_group(device, seeds="0"):
     def model():
         return nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 2))
 
-    return SideBySide(parse(f"{text} schedule=steps,effective seed={seeds}"), data, model, device)
+    return StackedRuns(parse(f"{text} schedule=steps,effective seed={seeds}"), data, model, device)
 
 
 def curves_of(group):
@@ -334,11 +334,11 @@ def test_runs_side_by_side_are_the_same_as_on_the_cpu():
             assert b[name] == pytest.approx(a[name], rel=5e-2, abs=1e-3), (config.method, name)
 
 
-def test_runs_side_by_side_are_the_same_without_lanes():
-    """With more runs than lanes."""
-    lanes, plain = small_group("cuda", "0-2"), small_group("cuda", "0-2")
-    plain.lanes = Lanes("cpu")
-    assert len(lanes.configs) > 2 * len(lanes.lanes._streams)
-    for config, a, b in zip(lanes.configs, curves_of(plain), curves_of(lanes), strict=True):
+def test_runs_side_by_side_are_the_same_without_streams():
+    """With more runs than streams."""
+    pooled, plain = small_group("cuda", "0-2"), small_group("cuda", "0-2")
+    plain.streams = StreamPool("cpu")
+    assert len(pooled.configs) > 2 * len(pooled.streams._streams)
+    for config, a, b in zip(pooled.configs, curves_of(plain), curves_of(pooled), strict=True):
         for name in ("loss", "lr", "lr_scale", "tr_unif"):
             assert b[name] == pytest.approx(a[name], rel=1e-2, abs=1e-3), (config.method, name)

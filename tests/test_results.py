@@ -8,8 +8,9 @@ import pytest
 from emais.experiments.analysis.settings import Setting, is_plain, provenance, versions
 from emais.experiments.config import Config
 from emais.experiments.runs import runner
+from emais.experiments.runs.record import LAYOUT, run_key, upgraded
 from emais.experiments.runs.runner import run_all
-from emais.experiments.runs.store import LAYOUT, Results, key_of, upgraded
+from emais.experiments.runs.store import Results
 from emais.experiments.runs.sweep import parse
 
 AT_RANDOM, TWO_POWERS = {"warmup_epochs": 0}, {"powers": (1, 0.5)}
@@ -45,7 +46,7 @@ def today(method, model="lenet5-relu", **more):
 def test_old_records_in_todays_words(record, means, tmp_path):
     before = json.loads(json.dumps(record))
     found = upgraded(record)
-    assert key_of(found) == means.key()
+    assert run_key(found) == means.key()
     assert upgraded(found) == found
     assert "layout" not in found  # so that its age goes on showing
     assert record == before

@@ -50,3 +50,41 @@ def test_no_folder_holds_more_than_15_modules():
     folders = [EXPERIMENTS, *(path for path in EXPERIMENTS.rglob("*") if path.is_dir())]
     counts = {folder: len(list(folder.glob("*.py"))) for folder in folders}
     assert max(counts.values()) <= 15, counts
+
+
+def public_names(path: Path) -> set[str]:
+    """The functions, classes and constants that a module defines; not what it imports."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+    return {name for name in found if not name.startswith("_")}
+
+
+SAME_MEANING = {
+    "CLASSES",  # of the data set that the file is about
+    "SHA256",  # of its files
+    "main",
+    "train",  # the command `emais train`, and the loop to read
+}
+BEING_RENAMED = {  # by the report and the demo, which share these names with each other or with other rooms
+    *("BOTTOM", "HEIGHT", "LEFT", "RIGHT", "TOP", "WIDTH", "SCRIPT", "STYLE", "SHOWN", "NOTE", "LABELS", "RUNS"),
+    *("COLUMNS", "OPTIMIZERS", "TITLES", "Setting", "find", "lead", "mark", "number", "place", "tables"),
+    "verdict",
+}
+
+
+def test_no_two_modules_give_a_name_different_meanings():
+    places: dict[str, list[str]] = {}
+    for path in sorted(EXPERIMENTS.rglob("*.py")):
+        for name in public_names(path) - SAME_MEANING - BEING_RENAMED:
+            places.setdefault(name, []).append(path.relative_to(EXPERIMENTS).as_posix())
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
+def test_no_module_is_over_300_lines():
+    own = [path for path in MODULES if "report" not in path.relative_to(EXPERIMENTS).parts]
+    assert not {path.name: count for path in own if (count := len(path.read_text("utf-8").splitlines())) > 300}

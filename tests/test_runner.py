@@ -16,7 +16,7 @@ from emais import EmaisError
 from emais.experiments.config import MODELS, Config
 from emais.experiments.data import Data
 from emais.experiments.runs import machine, provenance, runner
-from emais.experiments.runs.machine import at_once, check_device, check_memory
+from emais.experiments.runs.machine import check_device, check_memory, runs_that_fit
 from emais.experiments.runs.provenance import source_files
 from emais.experiments.runs.runner import check_run, run_all
 from emais.experiments.runs.sweep import parse
@@ -65,8 +65,8 @@ def test_a_run_that_does_not_fit_into_memory(monkeypatch) -> None:
 @pytest.mark.parametrize(("gib", "together"), [(139, 4), (20, 3), (13, 2), (1, 1)])
 def test_a_gpu_takes_as_many_runs_as_it_has_room_for(gib: int, together: int, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (gib << 30, 139 << 30))
-    assert at_once(resnet(128), "cuda") == together
-    assert at_once(resnet(128), "cpu") == 1
+    assert runs_that_fit(resnet(128), "cuda") == together
+    assert runs_that_fit(resnet(128), "cpu") == 1
 
 
 def test_the_memory_of_the_machine() -> None:
@@ -103,7 +103,7 @@ def test_a_resnet_needs_two_samples() -> None:
 def test_every_network_has_a_place(model: str, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (139 << 30, 139 << 30))
     run = Config("fmnist", model, "emais")
-    assert at_once(run, "cuda") > 1
+    assert runs_that_fit(run, "cuda") > 1
     check_memory(run, "cpu")
     assert (model in runner.SMALL) == (model not in RESNETS)
 
@@ -166,7 +166,7 @@ def package(tmp_path: Path, monkeypatch) -> Path:
     return root
 
 
-TRAINING = ("train/stacked_runs", "train/resnet_run", "train/models", "train/streams", "config", "data/fmnist")
+TRAINING = ("train/stacked_runs", "train/resnet_run", "train/models", "train/stream_pool", "config", "data/fmnist")
 OF_RUNS = ("engine.py", "candidates.py", "methods/self_paced.py", *(f"experiments/{name}.py" for name in TRAINING))
 OF_REPORTS = (
     "report/tables/results",
@@ -196,7 +196,7 @@ def test_all_that_the_trainers_load_is_hashed() -> None:
     """Whatever else they import could change the numbers of a run without changing its hash."""
     root = Path(emais.__file__).parent
     hashed = {path.relative_to(root).with_suffix("").as_posix() for path in source_files(root)}
-    code = "import sys\nfrom emais.experiments.train import following, resnets_together\nprint(*sys.modules)"
+    code = "import sys\nfrom emais.experiments.train import following, parallel_resnets\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     names = {name.removeprefix("emais.").replace(".", "/") for name in loaded if name.startswith("emais.")}
     assert len(names) > 50

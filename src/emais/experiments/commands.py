@@ -24,15 +24,15 @@ from .report.user_runs import known_runs, step_time
 from .runs.catalogue import ITEMS
 from .runs.logit_study import SNAPSHOTS, read_study, write_study
 from .runs.machine import check_device
+from .runs.record import RunRecord, typed
 from .runs.runner import run_all
-from .runs.store import Record, Results, key_of
+from .runs.store import Results
 from .runs.sweep import parse
 
 MEASURE = (
     "python benchmarks/step.py --out benchmarks/results, and for a model alone python benchmarks/single.py --model "
     "lenet5|resnet18|resnet50 --out benchmarks/results"
 )
-NEEDED = {"step", "loss", "n_ems", "score", "test_step"}  # among the curves of a run
 SUMMED = (
     "N_ems is the mean and S(W) the median over seeds and the second half of the run, the step time a mean; runs that "
     "are trained side by side on a GPU share it."
@@ -71,7 +71,7 @@ def check_options(device: str | None, budget: float | None) -> str:
 def print_summary(configs: list[Config], results: Results) -> None:
     """What is there, what is still to be done, and how to look at it."""
     records = results.read()
-    if found := summary(configs, records):
+    if found := summary_lines(configs, records):
         print(f"{found}\n{SUMMED}")
     say_missing(results.missing(configs))
     if records:
@@ -118,28 +118,38 @@ def reproduce_runs(label: str, folder: Path, seeds: int, device: str, data: Path
     from .report.tables.results import markdown
 
     configs = ITEMS[label].configs(seeds)
+    own = label_records(label, folder)
+    wanted = missing_from(own, configs)
     missing: list[Config] = []
-    failed: EmaisError | None = None
-    end = None if budget is None else time.monotonic() + 60 * budget
     try:
-        for name in sorted({config.data for config in configs}, reverse=True):  # the quick ones first
-            own = [config for config in configs if config.data == name]
-            path = folder / f"{name}.jsonl"
-            left = None if end is None else max(1e-9, (end - time.monotonic()) / 60)
-            try:
-                missing += run_all(own, path, device=device, folder=data, budget=left)
-            except EmaisError as error:  # a data set that is not there keeps nobody from the others
-                failed = failed or error
-                missing += Results(path).missing(own)
+        missing, failed = run_by_data(wanted, folder, device, data, budget)
     except KeyboardInterrupt:
-        done = {key_of(record) for name in result_files() for record in Results(folder / name).read()}
-        missing = [config for config in configs if config.key() not in done]
+        missing = missing_from([r for name in result_files() for r in Results(folder / name).read()], wanted)
         raise
     finally:  # also after Ctrl-C: what is there is shown
-        print(markdown(label, read_all(folder)))
+        print(markdown(label, without_repeats([*read_all(folder), *own])))
         say_missing(missing)
     if failed is not None:
         raise failed
+
+
+def run_by_data(
+    configs: list[Config], folder: Path, device: str, data: Path | None, budget: float | None
+) -> tuple[list[Config], EmaisError | None]:
+    """Run the configurations of each data set into its own file: what is still missing, and the first error."""
+    missing: list[Config] = []
+    failed: EmaisError | None = None
+    end = None if budget is None else time.monotonic() + 60 * budget
+    for name in sorted({config.data for config in configs}, reverse=True):  # the quick ones first
+        own = [config for config in configs if config.data == name]
+        path = folder / f"{name}.jsonl"
+        left = None if end is None else max(1e-9, (end - time.monotonic()) / 60)
+        try:
+            missing += run_all(own, path, device=device, folder=data, budget=left)
+        except EmaisError as error:  # a data set that is not there keeps nobody from the others
+            failed = failed or error
+            missing += Results(path).missing(own)
+    return missing, failed
 
 
 def report(source: Path, out: Path) -> None:
@@ -194,23 +204,36 @@ def listing() -> str:
     return "\n".join([*lines[0], "", "Beyond the paper:", *lines[1]])
 
 
-def read_all(folder: Path) -> list[Record]:
+def missing_from(records: list[RunRecord], configs: list[Config]) -> list[Config]:
+    """The configurations that none of the records is of."""
+    done = {record.key for record in records}
+    return [config for config in configs if config.key() not in done]
+
+
+def without_repeats(records: list[RunRecord]) -> list[RunRecord]:
+    """Of several records of the same run the first."""
+    first: dict[tuple[object, ...], RunRecord] = {}
+    for record in records:
+        first.setdefault(record.key, record)
+    return list(first.values())
+
+
+def label_records(label: str, folder: Path) -> list[RunRecord]:
+    """What a file with the label's name holds, e.g. auto_study.jsonl; a label of the paper has none: its colon."""
+    return read_file(folder / f"{label}.jsonl") if ITEMS[label].beyond else []
+
+
+def read_all(folder: Path) -> list[RunRecord]:
     """The records of all result files of runs, as far as they have what tables and figures are made of."""
     return [record for name in result_files() for record in read_file(folder / name)]
 
 
-def read_file(path: Path, known: bool = False) -> list[Record]:
+def read_file(path: Path, known: bool = False) -> list[RunRecord]:
     """The same of one file, or only runs that this version knows; says how many lines are something else."""
-    found = [record for record in Results(path).read() if is_run(record)]
-    used = known_runs(found) if known else found
+    found = [record for record in Results(path).read() if record.complete]
+    used = typed(known_runs(found)) if known else found
     say_skipped(path, len(used))
     return used
-
-
-def is_run(record: Record) -> bool:
-    """Whether a record has what the tables and figures need."""
-    curves = record.get("curves")
-    return {"data", "ms_per_step"} <= record.keys() and isinstance(curves, dict) and curves.keys() >= NEEDED
 
 
 def say_skipped(path: Path, used: int) -> None:
@@ -238,11 +261,11 @@ def say_missing(missing: list[Config]) -> None:
         print(f"{runs} still to be done: finished runs are kept, the same command goes on with the others.")
 
 
-def summary(configs: list[Config], records: list[Record]) -> str:
+def summary_lines(configs: list[Config], records: list[RunRecord]) -> str:
     """One line for each setting: its metric, N_ems, S(W) and step time over the seeds that are there."""
     wanted = {config.key() for config in configs}
     lines = []
-    for setting in present(settings_of(configs, [r for r in records if key_of(r) in wanted])):
+    for setting in present(settings_of(configs, [r for r in records if r.key in wanted])):
         words = "mAP" if setting.metric == "map" else "test error"
         count = len(setting.values)
         seeds = f"{count} seed{'s' if count > 1 else ''}"
@@ -253,7 +276,7 @@ def summary(configs: list[Config], records: list[Record]) -> str:
 
 def measured(setting: Setting) -> list[str]:
     """N_ems and S(W) over the second half of the run, as in the tables, and the time of a step; where there are any."""
-    whole = replace(setting, records=tuple(filter(is_run, setting.records)))
+    whole = replace(setting, records=tuple(record for record in setting.records if record.complete))
     if not whole.records:
         return []
     size, score = number_cell(average(whole, "n_ems")).text, number_cell(middle(whole, "score"), 2).text

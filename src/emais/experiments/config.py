@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import EmaisError, nearest, number_from_0, positive_float, positive_int, whole_number
 from ..lr import RULES
 from ..methods import METHODS
-from .data import NAMES
+from .data import DATA_NAMES
 
 MODELS = ("lenet5", "lenet5-relu", "resnet18", "resnet18-gn", "resnet50", "perceptron")
 OPTIMIZERS = ("sgd", "adam")
@@ -73,7 +73,7 @@ class Config:
     def key(self) -> tuple[Any, ...]:
         """What tells this run from all others."""
         values = asdict(self)
-        return (*(values[f.name] for f in fields(self) if f.name != "options"), *told_apart(self.options))
+        return (*(values[f.name] for f in fields(self) if f.name != "options"), *option_key(self.options))
 
     def group(self) -> tuple[Any, ...]:
         """Runs that agree in this can be trained side by side."""
@@ -81,7 +81,7 @@ class Config:
 
 
 KNOWN: dict[str, Iterable[str]] = {
-    "data": NAMES,
+    "data": DATA_NAMES,
     "model": MODELS,
     "method": METHODS,
     "optimizer": OPTIMIZERS,
@@ -89,10 +89,10 @@ KNOWN: dict[str, Iterable[str]] = {
 }
 
 
-def told_apart(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The part of a run's key that its options are; what is a tuple comes back from a file as a list.
+def option_key(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The options of a run as a part of its key: sorted, and with tuples for lists, which files make of tuples.
 
-    >>> told_apart({"window": 50, "factors": [1, 0.3]})
+    >>> option_key({"window": 50, "factors": [1, 0.3]})
     [('factors', (1, 0.3)), ('window', 50)]
     """
     return sorted((name, tuple(v) if isinstance(v, list) else v) for name, v in options.items())

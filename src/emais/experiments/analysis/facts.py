@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..config import Config
-from ..numbers import number, with_sd
+from ..numbers import with_sd
 from ..runs.catalogue import HELD_OUT, ITEMS
-from ..runs.store import Record
+from ..runs.record import Record, RunRecord, typed
 from . import paper
 from .quantities import average, best_of, first_step, last_moving
 from .settings import Setting, better, by_row, of_item, settings_of
@@ -40,7 +40,7 @@ class Facts:
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
-        self.records = records
+        self.records = typed(records)
 
     def of(self, data: str, steps: int, method: str, *, held_out: bool = False, **changes: Any) -> Setting:
         """The setting with all its runs; an error where there are none."""
@@ -48,7 +48,7 @@ class Facts:
         if given.get("optimizer") == "adam":
             given["lr"] = changes.get("lr", 0.001)
         config = Config(data=data, num_steps=steps, **given)
-        own = [r for r in self.records if (r["seed"] >= HELD_OUT) == held_out]
+        own = [r for r in self.records if (r.seed >= HELD_OUT) == held_out]
         (setting,) = settings_of([config], own)
         if not setting.records:
             raise LookupError(f"there are no runs of {config}")
@@ -126,7 +126,7 @@ class Facts:
 
     def last(self, quantity: str, *where: Any, **changes: Any) -> float:
         """The last point of a curve, as a mean over seeds."""
-        return statistics.fmean(r["curves"][quantity][-1] for r in self.of(*where, **changes).records)
+        return statistics.fmean(r.curve(quantity)[-1] for r in self.of(*where, **changes).records)
 
     def steps_to(self, error: float, *where: Any, **changes: Any) -> float:
         """Steps until the test error is first at most so much, as a mean over seeds; NaN where one never is."""
@@ -134,14 +134,14 @@ class Facts:
 
     def recalibrated(self, *where: Any, **changes: Any) -> float:
         """The metric with BatchNorm's statistics of uniform minibatches, over the seeds where it was measured."""
-        found = [number(r["recalibrated"]) for r in self.of(*where, **changes).records if "recalibrated" in r]
+        found = [r.value("recalibrated") for r in self.of(*where, **changes).records if "recalibrated" in r]
         return statistics.fmean(found)
 
     def minutes(self, label: str) -> float:
         """Of training, of all runs of the paper's methods in a table."""
-        return sum(r["ms_per_step"] * r["num_steps"] for r in self.runs(label)) / 6e4
+        return sum(r.ms_per_step * r.num_steps for r in self.runs(label)) / 6e4
 
-    def runs(self, label: str) -> list[Record]:
+    def runs(self, label: str) -> list[RunRecord]:
         """All runs of the paper's methods in a table."""
         settings = of_item(ITEMS[label], self.records)
         return [r for s in settings if s.config.method not in paper.OURS for r in s.records]

@@ -6,8 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from ..numbers import number
-from ..runs.store import Record
+from ..runs.record import Record, RunRecord
 from .settings import Setting, better, variant
 
 HALF, FIFTH = 0.5, 0.2  # the parts of a run, up to its end, that N_ems and S(W) are taken over
@@ -15,8 +14,8 @@ HALF, FIFTH = 0.5, 0.2  # the parts of a run, up to its end, that N_ems and S(W)
 
 def tail(setting: Setting, quantity: str, part: float) -> list[float]:
     """The finite values of all seeds over the last part of the run, e.g. its second half."""
-    tails = [r["curves"][quantity][-round(part * len(r["curves"][quantity])) :] for r in setting.records]
-    return [v for tail in tails for v in map(number, tail) if math.isfinite(v)]
+    curves = [record.curve(quantity) for record in setting.records]
+    return [v for curve in curves for v in curve[-round(part * len(curve)) :] if math.isfinite(v)]
 
 
 def average(setting: Setting, quantity: str, part: float = HALF) -> float:
@@ -35,8 +34,8 @@ def last_moving(setting: Setting) -> float:
     """The step, as a mean over seeds, from which the learning rate is 0 before the run is over; NaN if it never is."""
     found = []
     for record in setting.records:
-        curves = record["curves"]
-        still = [step for step, rate in zip(curves["step"], curves["lr"], strict=True) if not number(rate)]
+        steps, rates = record.curve("step"), record.curve("lr")
+        still = [step for step, rate in zip(steps, rates, strict=True) if not rate]
         if not still:
             return math.nan
         found.append(still[0])
@@ -66,12 +65,12 @@ def first_step(record: Record, error: float) -> float:
     >>> first_step({"curves": {"test_step": [10, 20, 30], "test_error": [30.0, 10.0, 14.0]}}, 12.0)
     19.0
     """
-    curves = record["curves"]
+    run = RunRecord.of(record)
     before: tuple[float, float] | None = None
-    for step, value in zip(curves["test_step"], map(number, curves["test_error"]), strict=True):
+    for step, value in zip(run.curve("test_step"), run.curve("test_error"), strict=True):
         if value <= error:
             if before is None:
-                return float(step)
+                return step
             share = (before[1] - error) / (before[1] - value)
             return before[0] + share * (step - before[0])
         before = (step, value) if math.isfinite(value) else None

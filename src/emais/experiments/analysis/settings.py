@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config import Config
-from ..numbers import mean_sd, number
+from ..numbers import mean_sd
 from ..runs.catalogue import Item
-from ..runs.store import Record, key_of
+from ..runs.record import Key, Record, RunRecord, typed
 from .paper import NAMES, NETWORKS, OURS, TITLES
 
 HEADS = {method: name + ("*" if method in OURS else "") for method, name in NAMES.items()}
@@ -25,7 +25,10 @@ class Setting:
     """A configuration (its seed means nothing) and the records of its seeds that are there."""
 
     config: Config
-    records: tuple[Record, ...]
+    records: tuple[RunRecord, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "records", tuple(typed(self.records)))  # mappings are taken, too
 
     @property
     def metric(self) -> str:
@@ -40,7 +43,7 @@ class Setting:
     @property
     def values(self) -> list[float]:
         """The metric of each seed; NaN where a run has none."""
-        return [number(record.get(self.metric)) for record in self.records]
+        return [record.value(self.metric) for record in self.records]
 
     @property
     def mean(self) -> float:
@@ -59,30 +62,30 @@ def title_of(data: str, records: Sequence[Record]) -> str:
     >>> title_of("chestxray14", [{"data_title": "ChestX-ray14 (subset of 4,999 images)"}]), title_of("fmnist", [])
     ('ChestX-ray14 subset', 'Fashion-MNIST')
     """
-    subset = any("(subset" in str(record.get("data_title")) for record in records)
+    subset = any("(subset" in str(record.data_title) for record in typed(records))
     return f"{TITLES.get(data, data)}{' subset' if subset else ''}"
 
 
 def item_title(item: Item, records: Sequence[Record]) -> str:
     """What a table or figure shows, with the name of the chest data as the records have it."""
-    own = [record for record in records if record["data"] == "chestxray14"]
+    own = [record for record in typed(records) if record.data == "chestxray14"]
     return item.title.replace(TITLES["chestxray14"], title_of("chestxray14", own))
 
 
-def without_seed(config: Config) -> tuple[Any, ...]:
+def without_seed(config: Config) -> Key:
     """What all seeds of a setting share."""
     return replace(config, seed=0).key()
 
 
-def record_key(record: Record) -> tuple[Any, ...]:
+def record_key(record: Record) -> Key:
     """`without_seed` of the record's configuration, without the time it takes to check one."""
-    return key_of({**record, "seed": 0})
+    return RunRecord.of(record).setting_key
 
 
 def settings_of(configs: Sequence[Config], records: Sequence[Record]) -> list[Setting]:
     """The settings among the configurations, in their order, each with all its records by seed."""
-    found: dict[tuple[Any, ...], list[Record]] = {without_seed(config): [] for config in configs}
-    for record in sorted(records, key=lambda r: int(r["seed"])):
+    found: dict[Key, list[RunRecord]] = {without_seed(config): [] for config in configs}
+    for record in sorted(typed(records), key=lambda record: record.seed):
         own = found.get(record_key(record))
         if own is not None:
             own.append(record)
@@ -143,7 +146,7 @@ def provenance(settings: Sequence[Setting]) -> str:
     networks = " and ".join(dict.fromkeys(NETWORKS.get(s.config.model, s.config.model) for s in present(settings)))
     counts = sorted({len(s.records) for s in settings if s.records})
     many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    places = ", ".join(sorted({str(r.get("hardware", "unknown")) for r in runs}))
+    places = ", ".join(sorted({r.hardware or "unknown" for r in runs}))
     empty = len(settings) - len(present(settings))
     lacking = f" Not run yet: {empty} of {len(settings)} settings." if empty else ""
     return f"{networks}, {many} seed{'s' if many != '1' else ''} each, on {places}. {versions(runs)}{lacking}"
@@ -155,8 +158,8 @@ def versions(runs: Sequence[Record]) -> str:
     >>> versions([{"source": "a1", "layout": 2}] * 2), versions([{"source": "a1", "layout": 2}, {}, {"source": "b2"}])
     ('Source a1.', 'Mixed sources: a1 (1 run), b2 (1 run), not recorded (1 run); older layout: 2 runs.')
     """
-    counts = Counter(str(r.get("source") or "not recorded") for r in runs)
-    old = sum("layout" not in r for r in runs)
+    counts = Counter(record.source or "not recorded" for record in typed(runs))
+    old = sum(record.layout is None for record in typed(runs))
     if len(counts) == 1 and not old:
         return f"Source {next(iter(counts))}."
     each = ", ".join(f"{name} ({count_of(n)})" for name, n in sorted(counts.items()))

@@ -48,20 +48,20 @@ def bold(settings: Sequence[Setting]) -> list[bool]:
     return [better(s, s.mean, best.mean) or abs(s.mean - best.mean) <= reach for s in settings]  # NaN: False
 
 
-def summary(setting: Setting) -> tuple[float, float, int]:
+def mean_sd_count(setting: Setting) -> tuple[float, float, int]:
     """Mean, standard deviation and number of the seeds that have a value: one that diverged to NaN does not count."""
     return setting.mean, setting.sd, sum(map(math.isfinite, setting.values))
 
 
 def standard_error(a: Setting, b: Setting) -> float:
     """Of the difference of two means; NaN where one of them has fewer than two seeds."""
-    (_, sd_a, n_a), (_, sd_b, n_b) = summary(a), summary(b)
+    (_, sd_a, n_a), (_, sd_b, n_b) = mean_sd_count(a), mean_sd_count(b)
     return math.sqrt(sd_a**2 / n_a + sd_b**2 / n_b)
 
 
 def p_value(a: Setting, b: Setting) -> float:
     """Of Welch's test for the means of two settings; NaN where one of them has fewer than three seeds."""
-    first, second = summary(a), summary(b)
+    first, second = mean_sd_count(a), mean_sd_count(b)
     return welch(first, second) if min(first[2], second[2]) >= ENOUGH else math.nan
 
 
@@ -77,7 +77,7 @@ def differ(pairs: Sequence[tuple[Setting, Setting]]) -> list[bool]:
 
 def paper_p_value(setting: Setting, value: Value) -> float:
     """Of Welch's test for our mean and the paper's, over its five seeds."""
-    return welch(summary(setting), (value.mean, value.sd, SEEDS))
+    return welch(mean_sd_count(setting), (value.mean, value.sd, SEEDS))
 
 
 def verdict(setting: Setting, value: Value | None) -> Verdict:

@@ -19,7 +19,7 @@ from .digits import load_digits
 from .fmnist import load_fmnist
 from .places import OPTION
 
-__all__ = ["NAMES", "Data", "load"]
+__all__ = ["DATA_NAMES", "Data", "load"]
 
 LOADERS: dict[str, Callable[..., Data]] = {
     "digits": load_digits,
@@ -28,7 +28,7 @@ LOADERS: dict[str, Callable[..., Data]] = {
     "cinic10": load_cinic10,
     "chestxray14": load_chestxray14,
 }
-NAMES = tuple(LOADERS)
+DATA_NAMES = tuple(LOADERS)
 
 
 def load(name: str, folder: Path | str | None = None, **options: int) -> Data:

@@ -25,7 +25,7 @@ def cached(name: str, settings: Mapping[str, object], make: Callable[[], Arrays]
     """What `make` returns: read from a cache folder if it is there and intact, made and kept otherwise."""
     file = file_name(name, settings)
     for folder in cache_folders():
-        kept = read(folder / file)
+        kept = read_kept(folder / file)
         if kept is not None:
             return kept
     arrays = make()
@@ -48,7 +48,7 @@ def stamps(source: Source, names: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps([(name, source.stamp(name)) for name in names]).encode()).hexdigest()
 
 
-def read(path: Path) -> Arrays | None:
+def read_kept(path: Path) -> Arrays | None:
     """The arrays in a cache file; None where there is none or it is damaged (every array in it has a CRC)."""
     try:
         with path.open("rb") as file, np.load(file) as stored:

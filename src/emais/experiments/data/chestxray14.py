@@ -15,7 +15,7 @@ from .images import decode_all, grey_resized
 from .places import missing, places
 from .sources import Folder, Source, Zip
 
-TABLES = ("Data_Entry_2017_v2020.csv", "Data_Entry_2017.csv")
+TABLE_FILES = ("Data_Entry_2017_v2020.csv", "Data_Entry_2017.csv")
 LISTS = ("train_val_list.txt", "test_list.txt")
 COMPLETE = (86524, 25596)  # images in the two lists of the whole data set
 
@@ -30,16 +30,16 @@ def load_chestxray14(folder: Path | str | None = None, size: int = 80) -> Data:
     """
     positive_int("size", size)
     looked = places(folder, ("chestxray14", "ChestX-ray14", "chestxray14_subset_80px"))
-    with find(looked) as source:
-        return read(source, size)
+    with find_source(looked) as source:
+        return load_from(source, size)
 
 
-def find(looked: list[Path]) -> Source:
+def find_source(looked: list[Path]) -> Source:
     """The first place that has, or is, the data."""
     for place in looked:
         if place.suffix == ".zip" and place.is_file():
             return Zip(place)
-        if any((place / table).is_file() for table in TABLES):
+        if any((place / table).is_file() for table in TABLE_FILES):
             return Folder(place)
         zips = sorted(place.glob("[Cc]hest[Xx]*.zip"))
         if len(zips) > 1:
@@ -49,17 +49,17 @@ def find(looked: list[Path]) -> Source:
         if zips:
             return Zip(zips[0])
     layout = (
-        f"images/*.png or images_001/images/*.png to images_012/images/*.png, {' or '.join(TABLES)}, "
+        f"images/*.png or images_001/images/*.png to images_012/images/*.png, {' or '.join(TABLE_FILES)}, "
         f"{' and '.join(LISTS)}, or a chestx*.zip of these"
     )
     source = "the NIH Clinical Center’s ChestX-ray14 page (NIHCC on Box)"
     raise missing("ChestX-ray14", looked, source, layout)
 
 
-def read(source: Source, size: int) -> Data:
+def load_from(source: Source, size: int) -> Data:
     """Everything from an open source."""
     found = by_name(source)
-    table = next((table for table in TABLES if table in found), TABLES[0])
+    table = next((table for table in TABLE_FILES if table in found), TABLE_FILES[0])
     texts = [source.read(the_one(source, found, file)) for file in (table, *LISTS)]
     split = read_split(texts, str(source.path), table)
     absent = [image for image in split.images if image not in found]
@@ -71,8 +71,8 @@ def read(source: Source, size: int) -> Data:
     names = {image: the_one(source, found, image) for image in split.images}
     lists = hashlib.sha256(b"\0".join(texts)).hexdigest()
     settings = {"size": size, "lists": lists, "files": stamps(source, names.values())}
-    arrays = cached("chestxray14", settings, lambda: decoded(source, split, names, size))
-    return Data.of("chestxray14", title(split), FINDINGS, arrays)
+    arrays = cached("chestxray14", settings, lambda: decoded_chest(source, split, names, size))
+    return Data.of("chestxray14", chest_title(split), FINDINGS, arrays)
 
 
 def by_name(source: Source) -> dict[str, list[str]]:
@@ -91,14 +91,14 @@ def the_one(source: Source, found: dict[str, list[str]], name: str) -> str:
     return paths[0]
 
 
-def title(split: Split) -> str:
+def chest_title(split: Split) -> str:
     """The name to print."""
     if (len(split.train), len(split.test)) == COMPLETE:
         return "ChestX-ray14"
     return f"ChestX-ray14 (subset of {len(split.images):,} images)"
 
 
-def decoded(source: Source, split: Split, names: dict[str, str], size: int) -> Arrays:
+def decoded_chest(source: Source, split: Split, names: dict[str, str], size: int) -> Arrays:
     """Images and labels of both lists, in the order of the lists."""
 
     def decode(image: str) -> Bytes:

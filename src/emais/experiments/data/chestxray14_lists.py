@@ -17,7 +17,7 @@ FINDINGS = (
     "Consolidation", "Edema", "Emphysema", "Fibrosis", "Pleural_Thickening", "Hernia",
 )  # fmt: skip
 NOTHING = "No Finding"
-COLUMNS = ("Image Index", "Finding Labels", "Patient ID")
+TABLE_COLUMNS = ("Image Index", "Finding Labels", "Patient ID")
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ def read_split(texts: Sequence[bytes], where: str, name: str) -> Split:
 def read_table(text: str, where: str) -> tuple[dict[str, Bytes], dict[str, str]]:
     """Findings and patient of every image."""
     (_, header), *rows = read_rows(text, where)
-    absent = [column for column in COLUMNS if column not in header]
+    absent = [column for column in TABLE_COLUMNS if column not in header]
     if absent:
         raise EmaisError(f"{where} has no column {absent[0]!r}, it has {header}: get the table again")
     labels: dict[str, Bytes] = {}
     patients: dict[str, str] = {}
     for line, row in rows:
         check_fields(row, header, f"{where}, line {line},")
-        image, findings, patient = (row[header.index(column)] for column in COLUMNS)
+        image, findings, patient = (row[header.index(column)] for column in TABLE_COLUMNS)
         if image in labels:
             raise EmaisError(f"{where}, line {line}, is a second row of {image}: leave one row an image")
         labels[image], patients[image] = encode(findings, f"{where}, line {line}: {image}"), patient

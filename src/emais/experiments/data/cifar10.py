@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import EmaisError
 from .base import Arrays, Data
 from .cache import cached, stamps
-from .cifar10_files import FILES, READERS
+from .cifar10_files import BATCH_FILES, READERS
 from .places import missing, places
 from .sources import Folder
 
@@ -34,7 +34,7 @@ def load_cifar10(folder: Path | str | None = None) -> Data:
     if path is None:
         source = "the CIFAR-10 page of the University of Toronto (A. Krizhevsky)"
         raise missing("CIFAR-10", looked, source, f"one of {', '.join(READERS)} (and the other mosaics, labels.npz)")
-    settings = SHA256 | {"files": stamps(Folder(path.parent), FILES.get(path.name, (path.name,)))}
+    settings = SHA256 | {"files": stamps(Folder(path.parent), BATCH_FILES.get(path.name, (path.name,)))}
     arrays = cached("cifar10", settings, lambda: checked(READERS[path.name](path), path))
     return Data.of("cifar10", "CIFAR-10", CLASSES, arrays)
 

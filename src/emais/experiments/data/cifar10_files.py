@@ -20,7 +20,7 @@ MD5 = {  # as the publisher's page gives them
     "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
     "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
 }
-FILES = {  # of the forms that are several files, beside the folder or file that shows which form it is
+BATCH_FILES = {  # of the forms that are several files, beside the folder or file that shows which form it is
     "cifar-10-batches-py": tuple(f"cifar-10-batches-py/{name}" for name in BATCHES),
     "cifar-10-batches-bin": tuple(f"cifar-10-batches-bin/{name}.bin" for name in BATCHES),
     MOSAICS[0]: (*MOSAICS, "labels.npz"),
@@ -30,7 +30,7 @@ Batch = tuple[Bytes, Bytes]  # images, (n, 3, 32, 32), and labels, (n,)
 
 def python_version(source: Source) -> Arrays:
     """Six pickles."""
-    return joined(python_batch(source, name) for name in FILES["cifar-10-batches-py"])
+    return joined(python_batch(source, name) for name in BATCH_FILES["cifar-10-batches-py"])
 
 
 def python_batch(source: Source, name: str) -> Batch:
@@ -49,7 +49,7 @@ def python_batch(source: Source, name: str) -> Batch:
 
 def binary_version(source: Source) -> Arrays:
     """Six files of records."""
-    return joined(binary_batch(source, name) for name in FILES["cifar-10-batches-bin"])
+    return joined(binary_batch(source, name) for name in BATCH_FILES["cifar-10-batches-bin"])
 
 
 def binary_batch(source: Source, name: str) -> Batch:

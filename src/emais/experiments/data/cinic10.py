@@ -15,7 +15,7 @@ from .images import decode_all, rgb_of_size
 from .places import missing, places
 from .sources import Folder
 
-PARTS = ("train", "test")  # the paper's 90000 and 90000; `valid`, another 90000, is not used
+FOLDERS = ("train", "test")  # the paper's 90000 and 90000; `valid`, another 90000, is not used
 
 
 def load_cinic10(folder: Path | str | None = None, per_class: int = 9000) -> Data:
@@ -31,19 +31,19 @@ def load_cinic10(folder: Path | str | None = None, per_class: int = 9000) -> Dat
     if not class_folders(home):
         layout = f"folders train and test (and valid, unused), each with {', '.join(CLASSES)}, of 32x32 .png files"
         raise missing("CINIC-10", looked, "the CINIC-10 page of Edinburgh DataShare (L. Darlow)", layout)
-    names = {part: image_names(home, part, per_class) for part in PARTS}
+    names = {part: image_names(home, part, per_class) for part in FOLDERS}
     source = Folder(home)
     settings = {"files": stamps(source, names["train"] + names["test"])}
-    arrays = cached("cinic10", settings, lambda: decoded(source, names))
-    return Data.of("cinic10", title(per_class), CLASSES, arrays)
+    arrays = cached("cinic10", settings, lambda: decoded_cinic(source, names))
+    return Data.of("cinic10", cinic_title(per_class), CLASSES, arrays)
 
 
 def class_folders(place: Path) -> int:
     """How many of the folders that CINIC-10 has are there."""
-    return sum((place / part / label).is_dir() for part in PARTS for label in CLASSES)
+    return sum((place / part / label).is_dir() for part in FOLDERS for label in CLASSES)
 
 
-def title(per_class: int) -> str:
+def cinic_title(per_class: int) -> str:
     """The name to print."""
     return "CINIC-10" if per_class == 9000 else f"CINIC-10 (subset, {per_class:,} images a class)"
 
@@ -60,7 +60,7 @@ def image_names(home: Path, part: str, per_class: int) -> list[str]:
     return names
 
 
-def decoded(source: Folder, names: dict[str, list[str]]) -> Arrays:
+def decoded_cinic(source: Folder, names: dict[str, list[str]]) -> Arrays:
     """Images and labels of both parts."""
 
     def decode(name: str) -> Bytes:
@@ -68,6 +68,6 @@ def decoded(source: Folder, names: dict[str, list[str]]) -> Arrays:
 
     images = decode_all(names["train"] + names["test"], decode, (3, 32, 32), "CINIC-10")
     arrays = dict(zip(("x_train", "x_test"), np.split(images, [len(names["train"])]), strict=True))
-    for part in PARTS:
+    for part in FOLDERS:
         arrays[f"y_{part}"] = np.repeat(np.arange(10, dtype=np.uint8), len(names[part]) // 10)
     return arrays

@@ -41,7 +41,7 @@ def load_fmnist(folder: Path | str | None = None) -> Data:
         raise missing("Fashion-MNIST", looked, ADDRESS, f"all of {', '.join(SHA256)}, plain or .gz")
     if home is None:
         home = download(looked)
-    arrays = {part: read(home, name) for part, name in zip(PARTS, SHA256, strict=True)}
+    arrays = {part: read_idx(home, name) for part, name in zip(PARTS, SHA256, strict=True)}
     images = {part: arrays[part][:, None] for part in ("x_train", "x_test")}
     return Data.of("fmnist", "Fashion-MNIST", CLASSES, arrays | images)
 
@@ -51,7 +51,7 @@ def locate(folder: Path, name: str) -> Path | None:
     return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
 
 
-def read(folder: Path, name: str) -> Bytes:
+def read_idx(folder: Path, name: str) -> Bytes:
     """One of the four files, checked against its known sum."""
     path = locate(folder, name)
     assert path is not None

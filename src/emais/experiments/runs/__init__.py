@@ -1,1 +1,1 @@
-"""Runs: what to run, where it is written down, and the commands that do it."""
+"""Runs: what to run, how it is run, and the records of what was run."""

@@ -16,7 +16,7 @@ from ...errors import EmaisError
 from ..config import Config
 from ..data import Data
 from ..train.stacked_runs import rule_of
-from .store import Record, key_of
+from .record import Record, run_key
 
 
 def leader_of(config: Config) -> Config:
@@ -38,8 +38,8 @@ def check_leader(config: Config, known: Collection[Any]) -> None:
 def recorded_sizes(config: Config, records: Sequence[Record], warmup: int = 0) -> Tensor:
     """Minibatch sizes (num_steps,) int64: N times the mean factor of the same run by EMAIS, and N in its warm-up."""
     leader = leader_of(config)
-    check_leader(config, {key_of(r) for r in records})
-    found = next(r for r in records if key_of(r) == leader.key())
+    check_leader(config, {run_key(r) for r in records})
+    found = next(r for r in records if run_key(r) == leader.key())
     ends, factors = (np.array(found["curves"][name]) for name in ("step", "lr_scale"))
     lengths = np.diff(ends, prepend=0)
     before = np.clip(warmup - (ends - lengths), 0, lengths)  # steps of a point that are in the warm-up, with factor 1

@@ -22,19 +22,20 @@ from ..config import Config
 from ..data import Data, load
 from ..progress import Progress
 from ..train.models import LeNet5
-from ..train.stacked_runs import SideBySide
+from ..train.stacked_runs import StackedRuns
 from .machine import check_device
 from .provenance import surroundings
-from .store import LAYOUT, Record, Results, rounded, upgraded
+from .record import LAYOUT, Record, rounded, upgraded
+from .store import Results
 
 SNAPSHOTS = (5000, 25000)
-POINTS, MINIBATCHES, N = 500, 100, 128
+SAMPLES, MINIBATCHES, N = 500, 100, 128
 NOISE = 2.0  # largest standard deviation of log w around the optimal log w
 
 
 def snapshots(data: Data, steps: tuple[int, ...], seed: int, device: str) -> Iterator[tuple[int, nn.Module]]:
     """LeNet5 as EMAIS has trained it after so many steps of a run that ends with the last."""
-    run = SideBySide([Config("fmnist", "lenet5", "emais", num_steps=steps[-1], seed=seed)], data, LeNet5, device)
+    run = StackedRuns([Config("fmnist", "lenet5", "emais", num_steps=steps[-1], seed=seed)], data, LeNet5, device)
     with Progress(total_steps=steps[-1], total_runs=0) as progress:
         for step in range(1, steps[-1] + 1):
             run.step()
@@ -57,8 +58,8 @@ def optimal_weights(model: nn.Module, x: Tensor, y: Tensor, chunk: int = 500) ->
 
 
 def study(model: nn.Module, x: Tensor, y: Tensor, g: torch.Generator) -> dict[str, Any]:
-    """Norms of `POINTS` samples, and the report of minibatches drawn with noisy weights, from both gradients."""
-    some = torch.randperm(len(x), generator=g)[:POINTS]
+    """Norms of `SAMPLES` samples, and the report of minibatches drawn with noisy weights, from both gradients."""
+    some = torch.randperm(len(x), generator=g)[:SAMPLES]
     full, logit = full_and_logit(model, x[some], y[some])
     best = optimal_weights(model, x, y).double()
     rows = []

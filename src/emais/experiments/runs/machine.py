@@ -14,7 +14,7 @@ from ..config import Config
 from ..train.curves import LOGGED
 
 # runs that share a GPU, if they fit
-AT_ONCE = {"lenet5": 96, "lenet5-relu": 96, "perceptron": 96, "resnet18": 4, "resnet18-gn": 4, "resnet50": 3}
+RUNS_PER_GPU = {"lenet5": 96, "lenet5-relu": 96, "perceptron": 96, "resnet18": 4, "resnet18-gn": 4, "resnet50": 3}
 MEMORY = {  # bytes a run with minibatches of 128; on a GPU graphs and compiled code reserve more than a step needs
     "cuda": {"lenet5": 200 << 20, "perceptron": 10 << 20, "resnet18": 6 << 30, "resnet50": 24 << 30},
     "cpu": {"lenet5": 8 << 20, "perceptron": 1 << 20, "resnet18": 768 << 20, "resnet50": 1280 << 20},
@@ -42,12 +42,12 @@ def check_memory(config: Config, device: torch.device | str) -> None:
         )
 
 
-def at_once(config: Config, device: torch.device | str) -> int:
-    """How many runs such as this are trained together: as many as a GPU has room for, up to `AT_ONCE`."""
+def runs_that_fit(config: Config, device: torch.device | str) -> int:
+    """How many such runs are trained together: as many as fit into GPU memory, up to `RUNS_PER_GPU`; on a CPU 1."""
     if not on_gpu(device):
         return 1
     need, free = memory(config, device)
-    return max(1, min(AT_ONCE[config.model], int(free / need)))
+    return max(1, min(RUNS_PER_GPU[config.model], int(free / need)))
 
 
 def memory(config: Config, device: torch.device | str) -> tuple[float, float]:

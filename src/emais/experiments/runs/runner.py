@@ -18,20 +18,20 @@ from ...errors import EmaisError, positive_float
 from ..config import Config
 from ..data import Data, load
 from ..progress import Progress
-from ..train.following import Following
+from ..train.following import FollowingRuns
 from ..train.loop import initialised
 from ..train.models import SMALL
-from ..train.resnets_together import Abreast
-from ..train.stacked_runs import SideBySide
+from ..train.parallel_resnets import ParallelResNets
+from ..train.stacked_runs import StackedRuns
 from .leaders import check_leader, sizes_to_follow
-from .machine import at_once, can_compile, check_device, check_memory, release
+from .machine import can_compile, check_device, check_memory, release, runs_that_fit
 from .provenance import surroundings
-from .store import LAYOUT, Record, Results, key_of, rounded
+from .record import LAYOUT, RunRecord, rounded
+from .store import Results
 
-# runs that share a GPU, if they fit
-EVALUATIONS = 25
+EVALUATIONS = 25  # places of a run where it is tested
 BATCH_NORM = ("resnet18", "resnet50")
-ONE_LABEL = ("confidence", "confvar")  # need the probability of a sample's one true class
+NEED_ONE_CLASS = ("confidence", "confvar")  # need the probability of a sample's one true class
 
 
 def run_all(
@@ -45,7 +45,7 @@ def run_all(
 ) -> list[Config]:
     """Run what `path` has no record of, and return what is still missing: a budget of minutes may end it early.
 
-    look: at the data, even if nothing is missing, to see whether they are those of the records.
+    look: load the data even if nothing is missing, to see whether they are those of the records.
     """
     results = Results(path)
     missing = results.missing(list({config.key(): config for config in configs}.values()))
@@ -54,24 +54,30 @@ def run_all(
         results.must_be_writable(len(missing))
     wanted = configs if look else missing
     data = {name: load(name, folder) for name in {c.data for c in wanted}}  # before training: they may be missing
-    records = results.read()
-    check_data(data, records, results.path)
-    recorded = {key_of(record) for record in records} | {config.key() for config in missing}
-    for config in missing:
-        check_run(config, data[config.data])
-        if config.follow:
-            check_leader(config, recorded)
+    check_all(missing, data, results)
     release(device)
     for config in missing:
         check_memory(config, device)
-    together = list(groups(missing, partial(at_once, device=device)))
+    together = list(groups(missing, partial(runs_that_fit, device=device)))
     end = math.inf if budget is None else time.monotonic() + 60 * positive_float("budget", budget)
-    steps = sum(config.num_steps for config in missing)
-    with Progress(total_steps=steps, total_runs=len(missing)) as progress:
+    run_groups(together, data, device, results, end)
+    return results.missing(missing)
+
+
+def run_groups(
+    together: Sequence[Sequence[Config]],
+    data: Mapping[str, Data],
+    device: torch.device | str,
+    results: Results,
+    end: float,
+) -> None:
+    """Train group after group and write down each run; none is begun after the time `end`."""
+    steps = sum(config.num_steps for group in together for config in group)
+    with Progress(total_steps=steps, total_runs=sum(map(len, together))) as progress:
         for planned in together:
             if time.monotonic() > end:
                 break
-            group = results.missing(planned)  # another process may have been quicker
+            group = results.missing(list(planned))  # another process may have been quicker
             steps = sum(c.num_steps for c in planned) - sum(c.num_steps for c in group)
             progress.pass_over(len(planned) - len(group), steps)
             if not group:
@@ -80,13 +86,23 @@ def run_all(
             for record in run_group(group, data[group[0].data], device, progress.advance, results):
                 results.append(record)
                 progress.finish_run()
-    return results.missing(missing)
 
 
-def check_data(data: Mapping[str, Data], records: Sequence[Record], path: Path) -> None:
+def check_all(missing: Sequence[Config], data: Mapping[str, Data], results: Results) -> None:
+    """Say before training what is wrong with the data, with a run, or with one that is to follow another."""
+    records = results.read()
+    check_data(data, records, results.path)
+    recorded = {record.key for record in records} | {config.key() for config in missing}
+    for config in missing:
+        check_run(config, data[config.data])
+        if config.follow:
+            check_leader(config, recorded)
+
+
+def check_data(data: Mapping[str, Data], records: Sequence[RunRecord], path: Path) -> None:
     """Say that the runs in the file were made with other data of the same name, such as a part of them."""
     for name, own in data.items():
-        titles = {str(r["data_title"]) for r in records if r.get("data") == name and "data_title" in r}
+        titles = {r.data_title for r in records if r.get("data") == name and r.data_title is not None}
         if others := sorted(titles - {own.title}):
             raise EmaisError(
                 f"{path} has runs on {', '.join(others)}, and the data found here are {own.title}: give "
@@ -97,7 +113,7 @@ def check_data(data: Mapping[str, Data], records: Sequence[Record], path: Path) 
 def check_run(config: Config, data: Data) -> None:
     """Say before training that a method does not take its settings, or a network not the images."""
     emais.create(config.method, len(data.x_train), batch_size=config.batch_size, **config.options)
-    if data.multi_label and config.method in ONE_LABEL:
+    if data.multi_label and config.method in NEED_ONE_CLASS:
         raise EmaisError(
             f"{config.method} needs p(true class), with one label a sample. Multi-label targets such as those of "
             f"{data.name} have no such probability; use emais or rais for them"
@@ -136,14 +152,14 @@ def label(group: Sequence[Config]) -> str:
 
 def make_trainer(
     group: Sequence[Config], data: Data, device: torch.device | str, results: Results
-) -> SideBySide | Abreast:
-    """Small networks side by side in one forward pass, ResNets abreast, each with its own."""
+) -> StackedRuns | ParallelResNets:
+    """Small networks share one forward pass; ResNets have one each, and run at the same time."""
     small = SMALL.get(group[0].model)
     if small is None:
-        return Abreast(group, data, device, compiled=can_compile(device))
+        return ParallelResNets(group, data, device, compiled=can_compile(device))
     if group[0].follow:
-        return Following(group, data, small, device, sizes_to_follow(group, data, results.read()))
-    return SideBySide(group, data, small, device)
+        return FollowingRuns(group, data, small, device, sizes_to_follow(group, data, results.read()))
+    return StackedRuns(group, data, small, device)
 
 
 def run_group(
@@ -152,9 +168,10 @@ def run_group(
     device: torch.device | str,
     on_steps: Callable[[int], None],
     results: Results,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[RunRecord]:
     """Train a group and give the record of each run."""
     trainer = make_trainer(group, data, device, results)
     trainer.train(EVALUATIONS, on_steps)
     for config, result in trainer.finish():
-        yield rounded(asdict(config) | result | {"data_title": data.title, "layout": LAYOUT, **surroundings(device)})
+        about = {"data_title": data.title, "layout": LAYOUT, **surroundings(device)}
+        yield RunRecord(rounded(asdict(config) | result | about))

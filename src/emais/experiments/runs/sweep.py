@@ -1,16 +1,19 @@
-"""Many runs as one short text: `data=fmnist model=lenet5 method=emais,rais num_steps=6250 seed=0-4`."""
+"""Many runs as one short text: `data=fmnist model=lenet5 method=emais,rais num_steps=6250 seed=0-4`.
+
+This is for the command line; code says `product.runs(...)`.
+"""
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import EmaisError
 from ...methods import METHODS
 from ..config import KNOWN, Config, choose
+from .product import CONFIG_FIELDS, expand
 
 MOST_RUNS = 100_000
 FRACTIONS = ("lr", "weight_decay", "momentum")
@@ -24,11 +27,21 @@ def parse(text: str) -> list[Config]:
     >>> [c.seed for c in parse("data=digits model=perceptron method=emais seed=0-2")]
     [0, 1, 2]
     """
-    known = [f.name for f in fields(Config) if f.name != "options"]
-    choices: dict[str, list[Any]] = {}
+    choices = read_choices(text)
+    check_names(choices)  # what is misspelt comes before what is missing: one is often why the other is
+    missing = [f"{name}=" for name in ("data", "model", "method") if name not in choices]
+    if missing:
+        raise EmaisError(f"the configuration {text!r} lacks {', '.join(missing)}")
+    check_count(math.prod(map(len, choices.values())))
+    return expand(choices)
+
+
+def read_choices(text: str) -> dict[str, list[Any]]:
+    """The values of each key in a text, in its order."""
     if spaced := re.search(r"\S*(,\s+|\s+,\s*)\S*", text):
         got = spaced.group()
         raise EmaisError(f"a comma joins values of one key, without a space, e.g. method=emais,rais: got {got!r}")
+    choices: dict[str, list[Any]] = {}
     for word in text.split():
         name, separator, value = word.partition("=")
         if not separator or not value:
@@ -36,24 +49,18 @@ def parse(text: str) -> list[Config]:
         if name in choices:
             raise EmaisError(f"{name} is given twice in {text!r}: write {name}=a,b for several values")
         choices[name] = [convert(name, v) for v in values_of(name, value)]
-    # what is misspelt comes before what is missing: one is often why the other is
+    return choices
+
+
+def check_names(choices: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse keys that neither a run nor one of its methods has, and names of data, networks or methods not known."""
     methods = [METHODS[m] for m in choices.get("method", METHODS) if m in METHODS]
     ours = set(METHODS["emais"].settings()) - {"num_samples", "device", "resident"}
     for name, values in choices.items():
-        if name not in known and not any(name in method.settings() for method in methods):
-            choose("key", name, [*known, *ours])
+        if name not in CONFIG_FIELDS and not any(name in method.settings() for method in methods):
+            choose("key", name, [*CONFIG_FIELDS, *ours])
         for value in values if name in KNOWN else ():
             choose(name, value, KNOWN[name])
-    missing = [f"{name}=" for name in ("data", "model", "method") if name not in choices]
-    if missing:
-        raise EmaisError(f"the configuration {text!r} lacks {', '.join(missing)}")
-    check_count(math.prod(map(len, choices.values())))
-    runs = []
-    for chosen in itertools.product(*choices.values()):
-        given = dict(zip(choices, chosen, strict=True))
-        options = {k: given.pop(k) for k in list(given) if k not in known}
-        runs.append(Config(**given, options=options))
-    return runs
 
 
 def check_count(runs: int) -> None:

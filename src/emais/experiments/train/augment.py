@@ -25,7 +25,7 @@ class Recipe(NamedTuple):
     flip: bool = False
 
 
-PLAIN = Recipe()
+WHOLE_IMAGE = Recipe()
 
 
 def recipe(data: Data) -> Recipe:
@@ -38,7 +38,7 @@ def recipe(data: Data) -> Recipe:
         return Recipe(size, 4, True)
     if data.name == "chestxray14":
         return Recipe(round(ROOM * size), 0, True)
-    return PLAIN
+    return WHOLE_IMAGE
 
 
 def channel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,7 +70,7 @@ class Pictures:
     def __init__(
         self,
         images: Tensor,
-        recipe: Recipe = PLAIN,
+        recipe: Recipe = WHOLE_IMAGE,
         *,
         statistics: tuple[Tensor, Tensor] | None = None,
         device: torch.device | str = "cpu",
@@ -111,6 +111,14 @@ class Pictures:
         rows, columns = self._rows.index_select(0, at).unsqueeze(2), self._columns.index_select(0, at).unsqueeze(1)
         chosen = self._images[index.view(-1, 1, 1), rows, columns]
         return torch.addcmul(self._shift, chosen, self._scale).permute(0, 3, 1, 2)
+
+
+def train_and_test_pictures(data: Data, device: torch.device | str = "cpu") -> tuple[Pictures, Pictures]:
+    """The images to train on, cropped as the paper does, and those to test on, of which the middle is taken."""
+    how = recipe(data)
+    train = Pictures(data.x_train, how, device=device)
+    middle = WHOLE_IMAGE._replace(crop=how.crop)
+    return train, Pictures(data.x_test, middle, statistics=train.statistics, device=device)
 
 
 def positions(spans: list[int], crop: tuple[int, int], flip: bool) -> tuple[Tensor, Tensor]:

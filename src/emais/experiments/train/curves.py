@@ -42,7 +42,7 @@ class Curves:
     def of(self, run: int) -> dict[str, list[Any]]:
         """The curves of one run: at about `POINTS` steps means over the steps since the point before."""
         rows = self._rows[: int(self._step), run].double().cpu()
-        ends = spread(len(rows), POINTS)
+        ends = evenly_spaced(len(rows), POINTS)
         means = [rows[a:b].mean(0) for a, b in zip([0, *ends], ends, strict=False)]
         table = torch.stack(means).unbind(1)
         named = dict(zip(LOGGED, table, strict=True))
@@ -68,10 +68,10 @@ class Curves:
         return listed | {"test_step": list(self._errors), "test_error": [e[run] for e in self._errors.values()]}
 
 
-def spread(num_steps: int, points: int) -> list[int]:
-    """About so many steps, evenly spread, the last among them.
+def evenly_spaced(num_steps: int, points: int) -> list[int]:
+    """About `points` steps at equal distances, the last step among them.
 
-    >>> spread(10, 3)
+    >>> evenly_spaced(10, 3)
     [4, 7, 10]
     """
     return sorted({math.ceil(k * num_steps / points) for k in range(1, points + 1)})

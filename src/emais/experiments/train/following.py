@@ -23,10 +23,10 @@ import emais
 from ...engine import Engine
 from ..config import Config
 from ..data import Data
-from .stacked_runs import SideBySide
+from .stacked_runs import StackedRuns
 
 
-class Following(SideBySide):
+class FollowingRuns(StackedRuns):
     """Runs of SGD-Uni side by side, each with a minibatch size of its own in every step: sizes (runs, num_steps).
 
     A run's largest size is drawn in every step, and the loss is the mean over as many samples as the step may have:

@@ -19,7 +19,7 @@ import emais
 from ...engine import Engine
 from ..data import Data
 from ..numbers import mean_sd
-from .curves import POINTS, spread
+from .curves import POINTS, evenly_spaced
 
 CURVES = ("step", "train_loss", "test_error", "n_ems", "score", "lr", "lr_scale")
 
@@ -101,7 +101,7 @@ class Recorder:
 
     def __init__(self, imp: Engine, num_steps: int, evaluate: Callable[[], float]) -> None:
         self._imp, self._num_steps, self._evaluate = imp, num_steps, evaluate
-        self._points = set(spread(num_steps, POINTS))
+        self._points = set(evenly_spaced(num_steps, POINTS))
         self._curves: dict[str, list[float]] = {name: [] for name in CURVES}
         self._losses: list[float] = []
         self._n_ems: list[float] = []

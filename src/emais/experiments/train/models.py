@@ -83,7 +83,7 @@ def conv(inputs: int, outputs: int, size: int, stride: int = 1, norm: Norm = nn.
     return nn.Sequential(nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False), norm(outputs))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """A branch beside a shortcut. Kinds of block set `widening` and say what the branch is made of."""
 
     widening = 1
@@ -110,10 +110,11 @@ class Block(nn.Module):
         for part in self.branch[:-1]:
             z = self.relu(part(z))
         z, short = self.branch[-1](z), self.shortcut(x)
-        return self.relu(z + short if keep is None else torch.addcmul(short, z, keep))
+        out: Tensor = self.relu(z + short if keep is None else torch.addcmul(short, z, keep))
+        return out
 
 
-class BasicBlock(Block):
+class BasicBlock(ResidualBlock):
     """Two 3x3 convolutions beside a shortcut."""
 
     def parts(self, inputs: int, width: int, stride: int) -> list[nn.Sequential]:
@@ -121,7 +122,7 @@ class BasicBlock(Block):
         return [self.conv(inputs, width, 3, stride), self.conv(width, width, 3)]
 
 
-class Bottleneck(Block):
+class Bottleneck(ResidualBlock):
     """1x1, 3x3 and 1x1 convolutions beside a shortcut; the stride is the middle one's, as in torchvision."""
 
     widening = 4
@@ -153,7 +154,7 @@ class ResNet(nn.Module):
 
     def __init__(
         self,
-        block: type[Block],
+        block: type[ResidualBlock],
         counts: Sequence[int],
         num_classes: int = 10,
         *,
@@ -167,7 +168,7 @@ class ResNet(nn.Module):
             raise EmaisError(f"stochastic_depth must be at least 0 and below 1, got {stochastic_depth!r}")
         super().__init__()
         self.stem = make_stem(stem, channels, width, norm)
-        blocks: list[Block] = []
+        blocks: list[ResidualBlock] = []
         inputs = width
         for group, count in enumerate(counts):
             for k in range(count):
@@ -190,7 +191,8 @@ class ResNet(nn.Module):
         x = self.stem(x)
         for block, keep in zip(self.blocks, self.keeps(x, u), strict=True):
             x = block(x, keep)
-        return self.head(x)
+        logits: Tensor = self.head(x)
+        return logits
 
     def keeps(self, x: Tensor, u: Tensor | None) -> Sequence[Tensor | None]:
         """What each block's branch is multiplied by, (N, 1, 1, 1): 0, or 1/survival. None: by 1."""

@@ -1,6 +1,6 @@
-"""One run of a ResNet alone: data, draws, crops, statistics and update on one device, on a GPU as one CUDA graph.
+"""One run of a ResNet: data, draws, crops, statistics and update on one device.
 
-`step` is the loop to read. It is the same on a CPU, where it runs as it stands.
+`step` is the loop to read. On a GPU it is captured as one CUDA graph; on a CPU it runs as it stands.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ...engine import Engine
 from ...rng import Uniforms, mix
 from ..config import Config
 from ..data import Data
-from .augment import PLAIN, Pictures, recipe
+from .augment import Pictures, recipe, train_and_test_pictures
 from .batchnorm import fresh_statistics
-from .curves import Curves, spread
+from .curves import Curves, evenly_spaced
 from .loop import initialised
 from .models import make_resnet
 from .objectives import MANY_LABELS, ONE_LABEL
-from .setup import fastest, make_optimizer, prepared
-from .stacked_runs import EAGER, counts, rule_of
+from .setup import cudnn_benchmark, make_optimizer, move_to_device
+from .stacked_runs import EAGER, failure_counts, rule_of
 
 CROPS, LOOKS = 2, 3  # streams of random numbers besides the engine's own: of a minibatch, and of candidates
 
 
-class Single:
-    """Trains one configuration; `finish` yields it with what it left behind, as `SideBySide` does.
+class ResNetRun:
+    """Trains one configuration; `finish` yields it with its results, as `StackedRuns.finish` does.
 
     model: makes the network (default: the configuration's); captured: as a CUDA graph, where there is a GPU;
     compiled: the network through torch.compile.
@@ -56,10 +56,10 @@ class Single:
         self.objective = MANY_LABELS if data.multi_label else ONE_LABEL
         cuda = self.device.type == "cuda"
         self.captured = captured and cuda and self.num_steps > EAGER
-        self.half = cuda  # bf16 where autocast sees fit
-        self.pictures, self.tests = self._pictures()
+        self.mixed_precision = cuda  # bf16 where autocast sees fit
+        self.pictures, self.tests = train_and_test_pictures(data, self.device)
         self.labels = data.y_train.to(self.device)
-        self.net = prepared(initialised(model or self._model, config.seed), self.device)
+        self.net = move_to_device(initialised(model or self._model, config.seed), self.device)
         self.forward: Callable[..., Tensor] = torch.compile(self.net) if compiled else self.net
         self.imp = self._engine()
         self.lr = torch.tensor(config.lr, device=self.device)
@@ -75,14 +75,7 @@ class Single:
         self._graph: torch.cuda.CUDAGraph | None = None
         self.stream, self._side = (torch.cuda.Stream(self.device) if cuda else None for _ in range(2))
         self.done, self.seconds, self.timed = 0, 0.0, 0
-        self.alive: Callable[[], None] = lambda: None  # called now and then where there are no steps to count
-
-    def _pictures(self) -> tuple[Pictures, Pictures]:
-        """The images to train on, and those to test on."""
-        how = recipe(self.data)
-        train = Pictures(self.data.x_train, how, device=self.device)
-        middle = PLAIN._replace(crop=how.crop)
-        return train, Pictures(self.data.x_test, middle, statistics=train.statistics, device=self.device)
+        self.heartbeat: Callable[[], None] = lambda: None  # called now and then where there are no steps to count
 
     def _model(self) -> nn.Module:
         channels, size = self.data.x_train.shape[1:3]
@@ -158,17 +151,17 @@ class Single:
 
     def _autocast(self) -> AbstractContextManager[Any]:
         # without the cache: a graph must cast the weights anew on every replay
-        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if self.half else nullcontext()
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if self.mixed_precision else nullcontext()
 
     # ---- all steps
 
     def train(self, points: int = 20, on_steps: Callable[[int], None] | None = None) -> None:
         """Train to the end; test errors, or mAP, at `points` places."""
-        train([self], points, on_steps)
+        train_together([self], points, on_steps)
 
     def advance(self, steps: int, on_steps: Callable[[int], None] | None = None) -> None:
         """Train so many steps on."""
-        advance([self], self.done + steps, on_steps)
+        advance_together([self], self.done + steps, on_steps)
 
     def warm_up(self, end: int, on_steps: Callable[[int], None] | None = None) -> None:
         """The steps up to the capture, if there is to be one, but not beyond step `end`."""
@@ -181,7 +174,7 @@ class Single:
 
     def tick(self, on_steps: Callable[[int], None] | None = None) -> None:
         """Start one step; the first few are eager, the last of these is followed by the capture."""
-        self._one()
+        self._start_step()
         self.done += 1
         if self.captured and self.done == EAGER:
             self._graph = self._capture()
@@ -189,7 +182,7 @@ class Single:
         if on_steps is not None:
             on_steps(1)
 
-    def _one(self) -> None:
+    def _start_step(self) -> None:
         if self._graph is not None:
             self.imp.upkeep()
             self._graph.replay()
@@ -197,7 +190,7 @@ class Single:
             self.step()
         else:  # on the stream that the graph will be captured from, as torch asks for
             self.stream.wait_stream(torch.cuda.current_stream(self.device))
-            with torch.cuda.stream(self.stream), fastest():
+            with torch.cuda.stream(self.stream), cudnn_benchmark():
                 self.step()
             torch.cuda.current_stream(self.device).wait_stream(self.stream)
 
@@ -205,7 +198,7 @@ class Single:
         gc.collect()  # runs that are over may lie about in cycles, with all their GPU memory
         graph = torch.cuda.CUDAGraph()
         self.wait()
-        with fastest(), torch.cuda.graph(graph, stream=self.stream):
+        with cudnn_benchmark(), torch.cuda.graph(graph, stream=self.stream):
             self.step()
         return graph
 
@@ -214,13 +207,13 @@ class Single:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    # ---- looking
+    # ---- evaluation
 
     @torch.no_grad()
     def outputs(self, pictures: Pictures, chunk: int = 1000) -> Iterator[tuple[Tensor, Tensor]]:
         """Indices and logits of all images, part by part: the crops in the middle, in evaluation mode."""
         for index in torch.arange(len(pictures), device=self.device).split(chunk):
-            self.alive()
+            self.heartbeat()
             self.net.eval()
             with self._autocast():
                 z = self.net(pictures(index))
@@ -240,9 +233,9 @@ class Single:
         z = torch.cat([z for _, z in self.outputs(self.tests)])
         return self.objective.measure(z, self.data.y_test.to(self.device))
 
-    def _look_evenly(self, k: int) -> None:
+    def _forward_uniform(self, k: int) -> None:
         """Forward pass of the k-th of some minibatches taken evenly from the training set, cropped as in training."""
-        self.alive()
+        self.heartbeat()
         order = torch.randperm(len(self.pictures), generator=torch.Generator().manual_seed(self.config.seed))
         places = torch.arange(k * self.batch_size, (k + 1) * self.batch_size)
         index = order[places % len(order)].to(self.device)
@@ -260,7 +253,7 @@ class Single:
             "ms_per_step": 1e3 * self.seconds / self.timed,
             "side_by_side": 1,
             "effective_steps": float(self.done if self.effective is None else self.effective.t_eff),
-            **counts(self.imp),
+            **failure_counts(self.imp),
         }
         yield self.config, result | {"curves": curves}
 
@@ -268,22 +261,22 @@ class Single:
         """The metric with BatchNorm's statistics taken anew from uniform minibatches; nothing without BatchNorm."""
         if not any(isinstance(module, nn.BatchNorm2d) for module in self.net.modules()):
             return {}
-        with fresh_statistics(self.net, self._look_evenly):
+        with fresh_statistics(self.net, self._forward_uniform):
             return {"recalibrated": self.evaluate()}
 
 
-def train(runs: Sequence[Single], points: int, on_steps: Callable[[int], None] | None = None) -> None:
-    """Train runs of one length to the end, all at the same time, with a look at the test set at `points` places."""
+def train_together(runs: Sequence[ResNetRun], points: int, on_steps: Callable[[int], None] | None = None) -> None:
+    """Train runs of one length to the end, all at the same time; each is tested at `points` places."""
     for run in runs:
-        run.alive = partial(on_steps, 0) if on_steps else run.alive
-    for place in spread(runs[0].num_steps, points):
-        advance(runs, place, on_steps)
+        run.heartbeat = partial(on_steps, 0) if on_steps else run.heartbeat
+    for place in evenly_spaced(runs[0].num_steps, points):
+        advance_together(runs, place, on_steps)
         for run in runs:
             run.curves.evaluated(place, [run.evaluate()])
 
 
-def advance(runs: Sequence[Single], end: int, on_steps: Callable[[int], None] | None = None) -> None:
-    """Train up to step `end` by turns: what a turn starts on its stream runs beside what the others started.
+def advance_together(runs: Sequence[ResNetRun], end: int, on_steps: Callable[[int], None] | None = None) -> None:
+    """Train up to step `end`. Runs take turns to start a step on their stream; the GPU executes them together.
 
     Where steps are captured, the clock counts only those; each run gets its share of the time.
     """

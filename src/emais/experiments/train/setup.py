@@ -1,4 +1,4 @@
-"""A network and its optimizer made ready for the device they run on."""
+"""A network and its optimizer on the device that they run on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from torch.optim import SGD, Adam, Optimizer
 from ..config import Config
 
 
-def prepared(net: nn.Module, device: torch.device) -> nn.Module:
-    """The network on its device, in the layout that suits it, without counters of minibatches that nobody reads."""
+def move_to_device(net: nn.Module, device: torch.device) -> nn.Module:
+    """The network on its device, with channels last on a GPU, without BatchNorm's unused counters of minibatches."""
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.num_batches_tracked = None  # else a kernel a layer and step
     layout = torch.channels_last if device.type == "cuda" else torch.preserve_format
-    return net.to(device).to(memory_format=layout)  # type: ignore[call-overload]
+    moved: nn.Module = net.to(device).to(memory_format=layout)  # type: ignore[call-overload]
+    return moved
 
 
 def make_optimizer(config: Config, net: nn.Module, lr: Tensor) -> Optimizer:
@@ -31,7 +32,7 @@ def make_optimizer(config: Config, net: nn.Module, lr: Tensor) -> Optimizer:
 
 
 @contextmanager
-def fastest() -> Iterator[None]:
+def cudnn_benchmark() -> Iterator[None]:
     """cuDNN tries its algorithms on the first minibatch of a shape, and keeps to the fastest."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True

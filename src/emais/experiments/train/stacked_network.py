@@ -1,4 +1,7 @@
-"""Many networks of one kind as one: parameters in a matrix, a row each, and a forward pass for all rows at once."""
+"""Many networks of one kind as one: parameters in a matrix, a row each, and a forward pass for all rows at once.
+
+`torch.func.stack_module_state` with `vmap` takes 1.17 times as long (5 LeNet5, N = 128, one step on a CPU core).
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ ELEMENTWISE = (nn.ReLU, nn.Tanh, Standardise)
 UNDERSTOOD = (nn.Conv2d, nn.Linear, nn.Flatten, *POOLS, *ELEMENTWISE)
 
 
-class Stacked:
+class StackedNetwork:
     """K networks with parameters flat (K, P), row k made as `initialised(model, seeds[k])` makes it.
 
     Understands a plain sequence of the layers in `UNDERSTOOD`. A row computes what the network would alone, up to
     rounding.
 
-    >>> net = Stacked(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), seeds=[0, 1])
+    >>> net = StackedNetwork(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), seeds=[0, 1])
     >>> net(net.flat, torch.zeros(2, 5, 1, 2, 2)).shape
     torch.Size([2, 5, 3])
     """
@@ -58,7 +61,8 @@ class Stacked:
         shapes = iter(self._shapes)
 
         def take() -> Tensor:
-            return next(parameters).unflatten(1, next(shapes))
+            parameter: Tensor = next(parameters).unflatten(1, next(shapes))
+            return parameter
 
         # images travel as (N, K * channels, H, W): the networks are groups of channels
         x = x.transpose(0, 1).flatten(1, 2)

@@ -1,7 +1,7 @@
-"""Many runs of a small network side by side: one forward and backward pass for all, on a GPU as one CUDA graph.
+"""Many runs of a small network at the same time: one forward and backward pass for all, on a GPU as one CUDA graph.
 
-Every run has its own engine, seed, method, learning rate and schedule; `step` is the loop to read. A run computes
-what it would alone, up to rounding.
+Every run has its own engine, seed, method, learning rate and schedule. A run computes what it would alone, up to
+rounding. `step` is the loop to read.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ...errors import EmaisError
 from ...functional import cross_entropy_gradients
 from ..config import Config
 from ..data import Data
-from .curves import Curves, spread
-from .stacked_network import Stacked
+from .curves import Curves, evenly_spaced
+from .stacked_network import StackedNetwork
 from .stacked_updates import Update, make_update
-from .streams import Lanes
+from .stream_pool import StreamPool
 
 EAGER = 3  # steps before a capture, so that all libraries are loaded
 
 
-class SideBySide:
-    """Trains the runs of one group (same data, model, optimizer, length); `finish` yields what each left behind."""
+class StackedRuns:
+    """Trains runs with the same data, model, optimizer and length; `finish` yields the results of each."""
 
     def __init__(
         self, configs: Sequence[Config], data: Data, model: Callable[[], nn.Module], device: torch.device | str = "cpu"
@@ -44,7 +44,7 @@ class SideBySide:
         self.device = torch.device(device)
         self.num_steps, self.batch_size = configs[0].num_steps, configs[0].batch_size
         self.images, self.labels = data.x_train.to(self.device), data.y_train.to(self.device)
-        self.net = Stacked(model, [c.seed for c in configs], self.device)
+        self.net = StackedNetwork(model, [c.seed for c in configs], self.device)
         self.engines = [self._engine(config) for config in configs]
         self.handles = [e.attach(None, rule=rule_of(c)) for e, c in zip(self.engines, configs, strict=True)]
         self.update: Update = make_update(
@@ -54,7 +54,7 @@ class SideBySide:
         self.effective = torch.tensor([c.schedule == "effective" for c in configs], device=self.device)
         self.t_eff = torch.zeros(len(configs), dtype=torch.float64, device=self.device)
         self.curves = Curves(self.num_steps, len(configs), self.batch_size, self.device)
-        self.lanes = Lanes(self.device)
+        self.streams = StreamPool(self.device)
         self.seconds = 0.0
 
     def _engine(self, config: Config) -> Engine:
@@ -71,17 +71,17 @@ class SideBySide:
     def step(self) -> None:
         """Draw, forward, backward, statistics, update: no host sync."""
         runs = range(len(self.engines))
-        draws = self.lanes.each(self._draw, runs)
+        draws = self.streams.map(self._draw, runs)
         z, y = self._outputs(self.net.flat, torch.stack([draw.index for draw in draws]))
         losses = cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
         grads = cross_entropy_gradients(z.flatten(0, 1), y.flatten()).view(z.shape)
         parts = [x.unbind() for x in (losses, z, grads)]  # one split for all runs: backward puts them together at once
-        own = self.lanes.each(
+        own = self.streams.map(
             lambda k: self.engines[k].loss(parts[0][k], parts[1][k], draws[k], grads=parts[2][k]), runs
         )
         total = torch.stack(own)
         (gradient,) = torch.autograd.grad(total.sum(), self.net.flat)
-        factors = torch.stack(self.lanes.each(lambda handle: handle.factor(), self.handles)).float()
+        factors = torch.stack(self.streams.map(lambda handle: handle.factor(), self.handles)).float()
         schedule = 0.5 * (1 + torch.cos(math.pi / self.num_steps * self.t_eff)).float()
         self.update(gradient, self.rate * schedule * factors)
         self.t_eff.add_(torch.where(self.effective, factors, 1.0)).clamp_(max=self.num_steps)
@@ -113,7 +113,7 @@ class SideBySide:
         """Train to the end; test errors at `points` places. `on_steps` hears of steps of all runs together."""
         one, captured = self.step, False
         done = 0
-        for place in spread(self.num_steps, points):
+        for place in evenly_spaced(self.num_steps, points):
             start = time.perf_counter()
             while done < place:
                 if done == EAGER and self.device.type == "cuda":
@@ -168,13 +168,13 @@ class SideBySide:
                 "ms_per_step": 1e3 * self.seconds / self.num_steps / len(self.engines),
                 "side_by_side": len(self.engines),
                 "effective_steps": float(self.t_eff[k]),
-                **counts(engine),
+                **failure_counts(engine),
             }
             yield config, result | {"curves": curves}
 
 
-def counts(engine: Engine) -> dict[str, int]:
-    """What went wrong in a run, by name; of a method that skips steps, how many."""
+def failure_counts(engine: Engine) -> dict[str, int]:
+    """How often something went wrong in a run, by name; for a method that skips steps, also how many it skipped."""
     names = ("nonfinite", "degenerate", *({"skipped"} & engine.report().keys()))
     return {name: int(getattr(engine.diagnostics, name)) for name in names}
 

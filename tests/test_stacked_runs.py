@@ -16,11 +16,11 @@ from emais.experiments.runs.provenance import source_hash
 from emais.experiments.runs.runner import groups, run_all
 from emais.experiments.runs.store import Results
 from emais.experiments.runs.sweep import parse
-from emais.experiments.train.following import Following
+from emais.experiments.train.following import FollowingRuns
 from emais.experiments.train.loop import initialised, train
 from emais.experiments.train.models import LeNet5, LeNet5ReLU
-from emais.experiments.train.stacked_network import Stacked
-from emais.experiments.train.stacked_runs import SideBySide
+from emais.experiments.train.stacked_network import StackedNetwork
+from emais.experiments.train.stacked_runs import StackedRuns
 from emais.experiments.train.stacked_updates import make_update
 
 METHODS = ",".join(emais.METHODS)
@@ -46,7 +46,7 @@ def uneven():
 
 @pytest.mark.parametrize("model", [LeNet5, LeNet5ReLU])
 def test_stacked_networks_compute_what_they_would_alone(model):
-    net = Stacked(model, seeds=[3, 4])
+    net = StackedNetwork(model, seeds=[3, 4])
     x = torch.rand(2, 5, 1, 28, 28)
     z = net(net.flat, x)
     for k, seed in enumerate((3, 4)):
@@ -60,7 +60,7 @@ def test_stacked_networks_compute_what_they_would_alone(model):
 
 def test_a_layer_that_cannot_be_stacked_is_named():
     with pytest.raises(EmaisError, match="networks side by side cannot have a layer GELU"):
-        Stacked(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.GELU()), seeds=[0])
+        StackedNetwork(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.GELU()), seeds=[0])
 
 
 @pytest.mark.parametrize(("name", "kind"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam)])
@@ -87,10 +87,10 @@ def test_a_run_of_a_group_is_the_run_alone(optimizer):
     rate = 0.1 if optimizer == "sgd" else 0.003
     configs = parse(f"{TEXT} method={METHODS} optimizer={optimizer} lr={rate} num_steps=200 seed=0-1")
     data = made_up()
-    together = SideBySide(configs, data, small)
+    together = StackedRuns(configs, data, small)
     together.train(points=4)
     for config, result in together.finish():
-        alone = SideBySide([config], data, small)
+        alone = StackedRuns([config], data, small)
         alone.train(points=4)
         ((_, single),) = alone.finish()
         for name in ("loss", "lr", "lr_scale", "tr_unif"):
@@ -103,7 +103,7 @@ def test_a_run_is_the_loop_of_the_readme():
     """The same run by `training.train`, which goes through the loader, a torch optimizer and a torch scheduler."""
     configs = parse(f"{TEXT} method=sgd-scan,emais lr=0.1 num_steps=120")
     data = made_up()
-    group = SideBySide(configs, data, small)
+    group = StackedRuns(configs, data, small)
     group.train(points=2)
     for config, result in group.finish():
         run = train(
@@ -119,7 +119,7 @@ def test_a_run_is_the_loop_of_the_readme():
 def test_the_schedule_counts_steps_or_effective_steps():
     steps = 120
     configs = parse(f"{TEXT} method=rais,emais lr=0.1 num_steps={steps} schedule=steps,effective")
-    group = SideBySide(configs, uneven(), small)
+    group = StackedRuns(configs, uneven(), small)
     group.train(points=1)
     for k, (config, result) in enumerate(group.finish()):
         rates, factors = group.curves._rows[:, k, 1:3].double().T
@@ -134,7 +134,7 @@ def test_the_schedule_counts_steps_or_effective_steps():
 
 def test_refits_come_when_they_are_due():
     (config,) = parse(f"{TEXT} method=rais lr=0.1 num_steps=60")
-    group = SideBySide([config], made_up(), small)
+    group = StackedRuns([config], made_up(), small)
     group.train(points=1)
     imp = group.engines[0]
     assert imp._done == 60
@@ -148,7 +148,7 @@ def test_refreshing_changes_the_statistics():
         parse(f"{TEXT} method=emais lr=0.1 num_steps=60"),
         parse(f"{TEXT} method=emais lr=0.1 num_steps=60 refresh_every=20"),
     )
-    group = SideBySide(plain + refreshed, made_up(), small)
+    group = StackedRuns(plain + refreshed, made_up(), small)
     group.train(points=1)
     last = [engine.scores.last_step for engine in group.engines]
     assert int(last[1].min()) == 60
@@ -161,7 +161,7 @@ def test_groups_are_of_runs_that_fit_together():
     assert sizes == [6, 7, 7, 6, 7, 7]
     assert [g[0].num_steps for g in groups(runs, lambda run: 100)] == [10, 20]
     with pytest.raises(EmaisError, match="must share data"):
-        SideBySide(runs, made_up(), small)
+        StackedRuns(runs, made_up(), small)
 
 
 def test_the_runner_leaves_what_another_process_has_done_meanwhile(tmp_path, monkeypatch):
@@ -233,7 +233,7 @@ def test_whom_a_run_is_beside_does_not_matter_to_one_that_follows():
     ]
 
     def losses(some):
-        trained = Following(some, data, small, "cpu", sizes_to_follow(some, data, records))
+        trained = FollowingRuns(some, data, small, "cpu", sizes_to_follow(some, data, records))
         trained.train(points=1)
         return [result["curves"]["loss"] for _, result in trained.finish()]
 
@@ -247,10 +247,10 @@ def test_a_minibatch_that_follows_another_run(tmp_path):
     (config,) = parse(f"{TEXT} method=sgd-uni lr=0.1 num_steps=90 follow=emais")
     steps = list(range(3, 93, 3))
     flat = {**asdict(emais_run), "curves": {"step": steps, "lr_scale": [1.0] * 30}}
-    run = Following([config], data, small, "cpu", sizes_to_follow([config], data, [flat]))
+    run = FollowingRuns([config], data, small, "cpu", sizes_to_follow([config], data, [flat]))
     run.train(points=1)
     ((_, result),) = run.finish()
-    plain = SideBySide([replace(config, follow="")], data, small)
+    plain = StackedRuns([replace(config, follow="")], data, small)
     plain.train(points=1)
     ((_, want),) = plain.finish()
     assert result["curves"]["loss"] == pytest.approx(want["curves"]["loss"], rel=1e-3)
@@ -275,7 +275,7 @@ def test_a_run_that_follows_may_count_effective_steps():
     followers = [replace(run, method="sgd-uni", follow="emais") for run in runs]
     curves = {"step": list(range(1, 31)), "lr_scale": [1.0] * 25 + [4.0] * 5}
     records = [{**asdict(run), "curves": curves} for run in runs]
-    group = Following(followers, made_up(), small, "cpu", sizes_to_follow(followers, made_up(), records))
+    group = FollowingRuns(followers, made_up(), small, "cpu", sizes_to_follow(followers, made_up(), records))
     group.train(points=1)
     for k, config in enumerate(followers):
         rates, factors = group.curves._rows[:, k, 1:3].double().T

@@ -1,20 +1,20 @@
-"""ResNets abreast: every run is what it would be alone."""
+"""ResNets at the same time: every run is what it would be alone."""
 
 import torch
-from test_single import config, losses, made_up, network, on_gpu
+from test_resnet_run import config, losses, made_up, network, on_gpu
 
-from emais.experiments.train.resnet_run import Single, advance
-from emais.experiments.train.resnets_together import Abreast
+from emais.experiments.train.parallel_resnets import ParallelResNets
+from emais.experiments.train.resnet_run import ResNetRun, advance_together
 
 METHODS = ("sgd-scan", "rais", "emais")
 
 
 def runs(data, device, **settings):
     configs = [config(method, lr=0.005, seed=seed, **settings) for seed, method in enumerate(METHODS)]
-    together = Abreast(configs, data, device, model=network)
-    alone = [Single(c, data, device, model=network) for c in configs]
+    together = ParallelResNets(configs, data, device, model=network)
+    alone = [ResNetRun(c, data, device, model=network) for c in configs]
     for trainer in (*together.runs, *alone):
-        trainer.half = False
+        trainer.mixed_precision = False
     return together, alone
 
 
@@ -38,7 +38,7 @@ class TestOnTheGPU:
 
     def test_each_is_what_it_would_be_alone(self, exact):
         together, alone = runs(made_up(size=32, n=256), "cuda", num_steps=40, batch_size=16)
-        advance(together.runs, 30)
+        advance_together(together.runs, 30)
         for run, trainer in zip(together.runs, alone, strict=True):
             trainer.advance(30)
             assert run._graph is not None
@@ -48,6 +48,6 @@ class TestOnTheGPU:
 
     def test_they_share_the_clock(self):
         together, _ = runs(made_up(size=32, n=256), "cuda", num_steps=20, batch_size=16)
-        advance(together.runs, 20)
+        advance_together(together.runs, 20)
         assert [run.timed for run in together.runs] == [17, 17, 17]
         assert len({run.seconds for run in together.runs}) == 1

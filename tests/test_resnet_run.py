@@ -15,7 +15,7 @@ from emais.experiments.train.batchnorm import UNIFORM, fresh_statistics
 from emais.experiments.train.loop import initialised
 from emais.experiments.train.models import ResNet18, ResNet18GN, ResNet50
 from emais.experiments.train.objectives import MANY_LABELS, ONE_LABEL, average_precision, error_percent, map_percent
-from emais.experiments.train.resnet_run import Single
+from emais.experiments.train.resnet_run import ResNetRun
 from emais.experiments.train.setup import make_optimizer
 from emais.rng import Uniforms, mix
 
@@ -58,7 +58,7 @@ def losses(trainer):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("method", PAPERS)
 def test_all_methods(method, optimizer):
-    trainer = Single(config(method, optimizer=optimizer, lr=0.01), made_up(), model=network)
+    trainer = ResNetRun(config(method, optimizer=optimizer, lr=0.01), made_up(), model=network)
     heard = []
     trainer.train(points=2, on_steps=heard.append)
     [(told, result)] = trainer.finish()
@@ -77,7 +77,7 @@ def test_all_methods(method, optimizer):
 
 @pytest.mark.parametrize("method", SEVERAL)
 def test_several_labels(method):
-    trainer = Single(config(method, num_steps=10), made_up(several=True), model=deep)
+    trainer = ResNetRun(config(method, num_steps=10), made_up(several=True), model=deep)
     trainer.train(points=1)
     [(_, result)] = trainer.finish()
     assert "test_error" not in result
@@ -92,7 +92,7 @@ def test_several_labels(method):
 def test_sgd_scan_is_an_ordinary_loop(optimizer, lr):
     """At rates where rounding does not grow: at 0.02 it is multiplied by 10^5 within these steps."""
     data, run = made_up(), config(optimizer=optimizer, lr=lr, weight_decay=1e-2, num_steps=20)
-    trainer = Single(run, data, model=network)
+    trainer = ResNetRun(run, data, model=network)
     trainer.advance(20)
 
     net = initialised(network, 0)
@@ -124,7 +124,7 @@ def test_sgd_scan_is_an_ordinary_loop(optimizer, lr):
 def test_the_schedule_counts_steps_or_effective_steps(method, schedule):
     data, early = made_up(), schedule == "effective"
     easy = replace(data, y_train=torch.where(torch.arange(64) % 8 == 0, data.y_train, 0))  # most are soon learned
-    trainer = Single(config(method, schedule=schedule, num_steps=40), easy, model=network)
+    trainer = ResNetRun(config(method, schedule=schedule, num_steps=40), easy, model=network)
     trainer.train(points=1)
     rates, factors = trainer.curves._rows[:, 0, 1:3].double().T
     want = 0.01 * torch.tensor(cosine_rates(factors.tolist(), 40, early), dtype=torch.float64)
@@ -136,7 +136,7 @@ def test_the_schedule_counts_steps_or_effective_steps(method, schedule):
 
 def test_without_batchnorm_nothing_is_recalibrated():
     for model, there in ((network, True), (lambda: ResNet18GN(4, width=32), False)):
-        trainer = Single(config(num_steps=2), made_up(size=8), model=model)
+        trainer = ResNetRun(config(num_steps=2), made_up(size=8), model=model)
         trainer.train(points=1)
         [(_, result)] = trainer.finish()
         assert ("recalibrated" in result) == there
@@ -144,7 +144,7 @@ def test_without_batchnorm_nothing_is_recalibrated():
 
 
 def test_scoring_leaves_batch_normalisation_alone():
-    trainer = Single(config("presampling"), made_up(), model=network)
+    trainer = ResNetRun(config("presampling"), made_up(), model=network)
     before = {name: b.clone() for name, b in trainer.net.named_buffers()}
     draw = trainer.imp.draw(trainer._score)
     assert draw.index.shape == (8,)
@@ -158,7 +158,7 @@ def test_scoring_leaves_batch_normalisation_alone():
 
 def test_candidates_are_trained_on_as_they_were_looked_at(monkeypatch):
     """The same crop of the same image: q belongs to what was seen."""
-    trainer = Single(config("presampling"), made_up(), model=network)
+    trainer = ResNetRun(config("presampling"), made_up(), model=network)
     seen, pictures = [], trainer.pictures
     monkeypatch.setattr(trainer, "pictures", lambda index, u: seen.append((index, u)) or pictures(index, u))
     trainer.step()
@@ -173,7 +173,7 @@ def test_candidates_are_trained_on_as_they_were_looked_at(monkeypatch):
 
 @pytest.mark.parametrize("several", [False, True])
 def test_recalibration_looks_at_the_data_evenly_and_leaves_no_trace(several, monkeypatch):
-    trainer = Single(config("emais", num_steps=4), made_up(several), model=deep if several else network)
+    trainer = ResNetRun(config("emais", num_steps=4), made_up(several), model=deep if several else network)
     trainer.train(points=1)
     buffers = dict(trainer.net.named_buffers())
     before, metric = {name: b.clone() for name, b in buffers.items()}, trainer.evaluate()
@@ -207,7 +207,7 @@ def test_recalibration_looks_at_the_data_evenly_and_leaves_no_trace(several, mon
 
 
 def test_more_samples_a_step_than_there_are():
-    trainer = Single(config(num_steps=2, batch_size=80, options={}), made_up(), model=network)
+    trainer = ResNetRun(config(num_steps=2, batch_size=80, options={}), made_up(), model=network)
     trainer.train(points=1)
     [(_, result)] = trainer.finish()
     assert 0 <= result["recalibrated"] <= 100
@@ -215,7 +215,7 @@ def test_more_samples_a_step_than_there_are():
 
 def test_signs_of_life_between_steps():
     """While it tests and recalibrates, which takes long on a CPU."""
-    trainer, heard = Single(config(num_steps=2), made_up(), model=network), []
+    trainer, heard = ResNetRun(config(num_steps=2), made_up(), model=network), []
     trainer.train(points=1, on_steps=heard.append)
     assert heard == [1, 1, 0]
     [_] = trainer.finish()
@@ -237,7 +237,7 @@ def test_statistics_come_back_also_after_an_error():
 
 def test_a_seed_is_a_run():
     def run(seed, model=network):
-        trainer = Single(config("emais", seed=seed, num_steps=4), made_up(), model=model)
+        trainer = ResNetRun(config("emais", seed=seed, num_steps=4), made_up(), model=model)
         crops = trainer._crops(torch.tensor(1))[0]
         index = trainer.imp.source._order[0]
         first = next(trainer.net.parameters()).detach().clone()
@@ -251,7 +251,7 @@ def test_a_seed_is_a_run():
 
 
 def test_refresh_reaches_all_samples():
-    trainer = Single(config("emais", refresh_every=2, num_steps=4), made_up(), model=network)
+    trainer = ResNetRun(config("emais", refresh_every=2, num_steps=4), made_up(), model=network)
     trainer.advance(2)
     assert (trainer.imp.scores.last_step == 2).all()
     trainer.advance(2)
@@ -259,10 +259,10 @@ def test_refresh_reaches_all_samples():
 
 
 def test_the_network_of_the_configuration():
-    trainer = Single(config(num_steps=2), made_up())
+    trainer = ResNetRun(config(num_steps=2), made_up())
     assert isinstance(trainer.net, ResNet18)
     assert trainer.net(torch.zeros(1, 3, 16, 16)).shape == (1, 4)
-    assert isinstance(Single(config(num_steps=2, model="resnet18-gn"), made_up()).net, ResNet18GN)
+    assert isinstance(ResNetRun(config(num_steps=2, model="resnet18-gn"), made_up()).net, ResNet18GN)
 
 
 @pytest.mark.parametrize("objective", [ONE_LABEL, MANY_LABELS])
@@ -308,8 +308,8 @@ def pair(method, optimizer="sgd", several=False):
     run = config(method, optimizer=optimizer, lr=lr, num_steps=40, batch_size=16)
     runs = []
     for captured in (False, True):
-        trainer = Single(run, data, "cuda", model=deep if several else network, captured=captured)
-        trainer.half = False
+        trainer = ResNetRun(run, data, "cuda", model=deep if several else network, captured=captured)
+        trainer.mixed_precision = False
         trainer.advance(30)
         runs.append(trainer)
     assert runs[0]._graph is None
@@ -335,7 +335,7 @@ class TestAllMethodsOnTheGPU:
     pytestmark = on_gpu
 
     def test_in_half_precision(self, method):
-        trainer = Single(config(method, num_steps=60, batch_size=16), made_up(size=32, n=256), "cuda", model=network)
+        trainer = ResNetRun(config(method, num_steps=60, batch_size=16), made_up(size=32, n=256), "cuda", model=network)
         trainer.train(points=3)
         [(_, result)] = trainer.finish()
         assert all(map(math.isfinite, result["curves"]["loss"]))
@@ -343,11 +343,11 @@ class TestAllMethodsOnTheGPU:
         assert trainer.imp.step == 60
 
     def test_a_step_never_waits(self, method):
-        trainer = Single(config(method), made_up(), "cuda", model=network, captured=False)
+        trainer = ResNetRun(config(method), made_up(), "cuda", model=network, captured=False)
         trainer.advance(2)
         torch.cuda.set_sync_debug_mode("error")
         try:
-            trainer._one()
+            trainer._start_step()
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

@@ -1,4 +1,4 @@
-"""Streams for small kernels of many runs: one run's wait for nobody else's, also inside a CUDA graph."""
+"""CUDA streams that many runs share: the small kernels of one run do not wait for another's, also inside a graph."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import TypeVar
 
 import torch
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-LANES = 16
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+STREAMS = 16
 
 
-class Lanes:
-    """`each(function, items)` is a list of function(item); on a GPU the items take turns on some streams.
+class StreamPool:
+    """Some streams of a GPU, and a `map` whose calls take turns on them.
 
-    All lanes start after what the present stream holds, and it goes on after all of them, so tensors may be handed
-    from one to the other. On a CPU there are no lanes, and nothing changes.
+    All streams start after what the current stream holds, and it goes on after all of them. So tensors may be handed
+    from one to the other. On a CPU there are no streams, and `map` is a plain loop.
 
-    >>> Lanes("cpu").each(abs, [-1, 2])
+    >>> StreamPool("cpu").map(abs, [-1, 2])
     [1, 2]
     """
 
-    def __init__(self, device: torch.device | str, count: int = LANES) -> None:
+    def __init__(self, device: torch.device | str, count: int = STREAMS) -> None:
         self.device = torch.device(device)
         self._streams = [torch.cuda.Stream(self.device) for _ in range(count)] if self.device.type == "cuda" else []
 
-    def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """The results in the order of the items."""
+    def map(self, function: Callable[[Given], Made], items: Iterable[Given]) -> list[Made]:
+        """function(item) of each item, in their order."""
         if not self._streams:
             return [function(item) for item in items]
         present, found = torch.cuda.current_stream(self.device), []

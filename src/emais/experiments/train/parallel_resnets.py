@@ -1,4 +1,4 @@
-"""Several ResNets at a time on one GPU, each with its own graph on its own stream: one alone leaves it partly idle."""
+"""Several ResNets on one GPU, each with its own graph on its own stream. One alone leaves the GPU partly idle."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import torch
 
 from ..config import Config
 from ..data import Data
-from .resnet_run import Single, train
+from .resnet_run import ResNetRun, train_together
 
 
-class Abreast:
-    """Trains configurations of one length at the same time, each as `Single` does; `finish` yields all of them.
+class ParallelResNets:
+    """Trains configurations of one length at the same time, each as a `ResNetRun`; `finish` yields all of them.
 
-    ms_per_step is the time of a step of all runs over their number; how: further settings, as in `Single`.
+    ms_per_step is the time of one step of all runs, divided by their number. how: further settings of `ResNetRun`.
     """
 
     def __init__(self, configs: Sequence[Config], data: Data, device: torch.device | str = "cpu", **how: Any) -> None:
-        self.runs = [Single(config, data, device, **how) for config in configs]
+        self.runs = [ResNetRun(config, data, device, **how) for config in configs]
 
     def train(self, points: int = 20, on_steps: Callable[[int], None] | None = None) -> None:
         """Train all to the end; test errors, or mAP, at `points` places."""
-        train(self.runs, points, on_steps)
+        train_together(self.runs, points, on_steps)
 
     def finish(self) -> Iterator[tuple[Config, dict[str, Any]]]:
         """(configuration, result) of each run, after `train`."""
