@@ -20,7 +20,7 @@ import torch.multiprocessing as mp
 from common import hardware, save
 from torch import Tensor
 
-from emais.parcels import Parcel
+from emais.loading.by_value import Parcel
 
 N = 128
 SHAPES = ((1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 96, 96))

@@ -21,7 +21,7 @@ def filled(num_samples: int) -> emais.Engine:
     """RAIS after its warm-up, with norms that differ from sample to sample and from visit to visit."""
     imp = emais.create("rais", num_samples, batch_size=N)
     level = torch.exp(torch.randn(num_samples))
-    for _ in range(imp.scan_steps + 1):
+    for _ in range(imp.epoch_steps + 1):
         draw = imp.draw()
         z = torch.zeros(N, 1, requires_grad=True)
         grads = level[draw.index] * torch.exp(0.3 * torch.randn(N))

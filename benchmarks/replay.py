@@ -31,7 +31,7 @@ from emais.experiments.runs.sweep import parse
 from emais.experiments.train.models import SMALL
 from emais.experiments.train.parallel_resnets import ParallelResNets
 from emais.experiments.train.stacked_runs import StackedRuns
-from emais.transfer import Observation
+from emais.observing.observation import Observation
 
 FACTORS = (1.0, 0.3, 0.1, 0.03)
 POWERS = (1.0, 0.8, 0.6, 0.4)
@@ -54,12 +54,14 @@ def tap(engine: Engine, num_steps: int) -> list[torch.Tensor]:
     rows = [torch.zeros(num_steps, width, dtype=kind, device=engine.device) for width, kind in columns(n)]
     learn = engine.learn
 
-    def written(seen: Observation) -> None:
-        if seen.r is not None:
-            place = torch.as_tensor(seen.step, device=engine.device).view(1) - 1
-            for row, x in zip(rows, (seen.index, seen.norms, seen.r, seen.grad @ seen.grad / n**2), strict=True):
+    def written(observed: Observation) -> None:
+        if observed.r is not None:
+            place = torch.as_tensor(observed.step, device=engine.device).view(1) - 1
+            for row, x in zip(
+                rows, (observed.index, observed.norms, observed.r, observed.grad @ observed.grad / n**2), strict=True
+            ):
                 row.index_copy_(0, place, x.to(row.dtype).view(1, -1))
-        learn(seen)
+        learn(observed)
 
     engine.learn = written  # type: ignore[method-assign]
     return rows

@@ -22,8 +22,8 @@ from common import hardware, save
 from torch.utils.data import WeightedRandomSampler
 
 from emais import EMAScores
-from emais.rng import Uniforms
-from emais.sampling import ExactSampler
+from emais.draws.sampler import ExactSampler
+from emais.draws.uniforms import Uniforms
 
 SIZES = (10_000, 60_000, 1_000_000, 10_000_000, 100_000_000)
 MULTINOMIAL_LIMIT = 2**24

@@ -55,10 +55,10 @@ def loss_each(z: Tensor, y: Tensor) -> Tensor:
 def past_warm_up(imp: emais.Engine) -> emais.Engine:
     """Feed an engine made-up gradients until it draws from what it has learned."""
     labels = torch.randint(10, (N,), device=imp.device)
-    for _ in range((imp.scan_steps or 0) + 1):
+    for _ in range((imp.epoch_steps or 0) + 1):
         draw = imp.draw()
         z = (3 * torch.randn(N, 10, device=imp.device)).requires_grad_()
-        if not imp.looks_ahead:
+        if not imp.needs_score:
             imp.observe(loss_each(z, labels), z, draw)
     return imp
 
@@ -103,7 +103,7 @@ def loader_steps(make: Callable[[], nn.Module], data: TensorDataset, device: str
         optimizer = sgd()
         imp = past_warm_up(emais.create(name, len(data), batch_size=N))
         imp.attach(optimizer)
-        more = {"score": score} if imp.looks_ahead else {}
+        more = {"score": score} if imp.needs_score else {}
         batches = forever(imp.loader(data, **options, **more))
 
         def weighted() -> None:
@@ -165,7 +165,7 @@ def resident_steps(images: Tensor, labels: Tensor) -> Makers:
             return loss_each(z, y), z
 
         def step() -> None:
-            draw = imp.draw(score) if imp.looks_ahead else imp.draw()
+            draw = imp.draw(score) if imp.needs_score else imp.draw()
             z, y = outputs(draw.index)
             loss = nn.functional.cross_entropy(z, y) if plain else imp.loss(loss_each(z, y), z, draw)
             optimizer.zero_grad()
@@ -175,7 +175,7 @@ def resident_steps(images: Tensor, labels: Tensor) -> Makers:
         replay = captured(step)
 
         def again() -> None:
-            imp.upkeep()
+            imp.maintain()
             replay()
 
         return Step(again, seldom(imp))

@@ -5,9 +5,9 @@ import torch
 from torch.nn.functional import pad as pad_image
 
 from emais import EmaisError
+from emais.draws.uniforms import Uniforms
 from emais.experiments.data import Data
 from emais.experiments.train.augment import WHOLE_IMAGE, Pictures, Recipe, channel_statistics, recipe
-from emais.rng import Uniforms
 
 
 def made_up(n=20, channels=3, size=6):

@@ -10,7 +10,7 @@ import torch
 import emais
 from emais import EmaisError
 from emais import functional as F
-from emais.candidates import CandidateScores
+from emais.statistics.candidates import CandidateScores
 
 
 def test_trace_under_by_enumeration():
@@ -98,7 +98,7 @@ class Literal:
 @pytest.mark.parametrize("powers", [(1.0, 0.6), (1.0, 0.5, 0.25, 0.0)])
 @pytest.mark.parametrize("resident", [False, True])
 def test_candidates_are_the_literal_ones(resident, powers, bound, most, monkeypatch):
-    monkeypatch.setattr("emais.candidates.BLOCK", 7)
+    monkeypatch.setattr("emais.statistics.candidates.BLOCK", 7)
     M, factors = 30, (1.0, 0.2, 0.05)
     s = CandidateScores(M, factors, powers, bound=bound, most=most, window=20.0, resident=resident)
     literal = Literal(M, factors, powers, bound, 20.0, most)
@@ -264,7 +264,7 @@ def test_report_and_size():
     imp = emais.create("emais-auto", 50_000)
     assert imp.nbytes() <= (12.75 + 4 * 4 + 0.1) * 50_000
     names = imp.diagnostics.as_dict()
-    assert names["factor"] == 1.0
+    assert names["tau_factor"] == 1.0
     assert "trace_0.1_0.5" in names
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from emais import functional as F
-from emais.monitor import Monitor
-from emais.transfer import Observation
+from emais.observing.monitor import Monitor
+from emais.observing.observation import Observation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -77,12 +77,13 @@ def smoothed_factor(smoothing, before):
 
     def factor(index):
         monitor = Monitor(smoothing, False, F.MAX_SCALE, torch.device("cpu"))
-        state = {"num": torch.tensor(float(before.num)), "moments": before.moments, "grad": before.grad}
-        monitor.load_state_dict(monitor.state_dict() | state)
+        empty = monitor.state_dict()
+        own = {"num": torch.tensor(float(before.num)), "moments": before.moments, "grad": before.grad}
+        monitor.load_state_dict(empty | {"before": empty["before"] | own})
         monitor.rule = "linear"
         r, g = R[index], GRADS[index]
         monitor.add(Observation(1, index.numpy(), r.numpy(), g.norm(dim=1).numpy(), (r @ g).numpy()))
-        return monitor.factor()
+        return monitor.lr_scale()
 
     return factor
 

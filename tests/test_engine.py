@@ -261,7 +261,7 @@ def test_unknown_settings_and_methods():
     with pytest.raises(EmaisError, match="sgd-scan takes no 'kappa'"):
         emais.create("sgd-scan", 1000, kappa=1)
     for name in emais.METHODS:
-        for internal in ("candidates", "scan_steps"):
+        for internal in ("candidates", "epoch_steps"):
             with pytest.raises(EmaisError, match=f"{name} takes no '{internal}'"):
                 emais.create(name, 1000, **{internal: 2})
     with pytest.raises(EmaisError, match=r"unknown method 'emas': .*sgd-scan.* did you mean 'emais'"):

@@ -8,12 +8,12 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import emais
+from emais.draws.sampler import ExactSampler
+from emais.draws.uniforms import Uniforms
 from emais.experiments.data import Data
 from emais.experiments.runs.sweep import parse
 from emais.experiments.train.stacked_runs import StackedRuns
 from emais.experiments.train.stream_pool import StreamPool
-from emais.rng import Uniforms
-from emais.sampling import ExactSampler
 
 pytestmark = [
     pytest.mark.gpu,
@@ -49,7 +49,7 @@ def resident(method="emais", rate=0.05, schedule=None, **options):
         return nn.functional.cross_entropy(z, y.index_select(0, index), reduction="none"), z
 
     def step():
-        draw = imp.draw(outputs) if imp.looks_ahead else imp.draw()
+        draw = imp.draw(outputs) if imp.needs_score else imp.draw()
         last.copy_(draw.index)
         losses, z = outputs(draw.index)
         optimizer.zero_grad()
@@ -109,7 +109,7 @@ def test_a_captured_step_is_the_eager_step(method, options):
         eager()
     for k in range(3, 90):
         eager()
-        b.upkeep()
+        b.maintain()
         replay()
         assert torch.equal(seen_a, seen_b), k
     assert a.step == b.step == 90
@@ -137,7 +137,7 @@ def test_every_method_with_the_model_on_the_gpu_and_statistics_on_the_cpu(method
             z = net(batch[0].to(device))
             return nn.functional.cross_entropy(z, batch[1].to(device), reduction="none"), z
 
-        more = {"score": outputs} if imp.looks_ahead else {}
+        more = {"score": outputs} if imp.needs_score else {}
         rows = []
         for batch, draw in imp.loader(TensorDataset(x, y), **more):
             losses, z = outputs(batch)

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import emais
 from emais import EmaisError
-from emais.parcels import ROOM, by_value, is_plain
+from emais.loading.by_value import ROOM, by_value, is_plain
 
 
 class Squares(Dataset):

@@ -588,7 +588,7 @@ def test_rounding_is_no_variance(index, resident, rule):
     g = torch.Generator().manual_seed(0)
     for _ in range(40):
         draw = imp.draw()
-        own = draw._ticket  # the engine's record of the draw
+        own = draw._record  # the engine's record of the draw
         own.index[:] = torch.tensor(index)
         own.r[:] = torch.rand(1, generator=g) + 0.5
         z = torch.zeros(len(index), 7, requires_grad=True)

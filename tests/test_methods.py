@@ -20,7 +20,7 @@ import emais
 from emais import EmaisError
 from emais import functional as F
 from emais.methods.presampling import distribution
-from emais.scoring import looking
+from emais.observing.scoring import scoring_mode
 
 M, N, T = 96, 16, 60
 WEIGHTED = ("rais", "confidence", "confvar", "emais")
@@ -35,7 +35,7 @@ def train(name, task, *, steps=T, optimizer=torch.optim.SGD, lr=0.1, resident=Fa
     if resident:
         pairs = iter(lambda: resident_pair(imp, dataset, model), None)
     else:
-        score = {"score": lambda batch: losses_of(model, batch)} if imp.looks_ahead else {}
+        score = {"score": lambda batch: losses_of(model, batch)} if imp.needs_score else {}
         pairs = iter(imp.loader(dataset, **score))
     for _ in range(steps):
         batch, draw = next(pairs)
@@ -52,7 +52,7 @@ def resident_pair(imp, dataset, model):
     def at(index):
         return tuple(t[index] for t in dataset.tensors)
 
-    draw = imp.draw(lambda index: losses_of(model, at(index))) if imp.looks_ahead else imp.draw()
+    draw = imp.draw(lambda index: losses_of(model, at(index))) if imp.needs_score else imp.draw()
     return at(draw.index), draw
 
 
@@ -94,7 +94,7 @@ def test_r_belongs_to_the_distribution_that_was_drawn_from(task, name):
     """r p M = 1, so sum_i p_i r_i f_i is the mean of f for every f: unbiased."""
     p = None
     for t, (imp, draw, _, _, _) in enumerate(train(name, task), 1):
-        if p is not None and t > imp.scan_steps + 1:
+        if p is not None and t > imp.epoch_steps + 1:
             torch.testing.assert_close(draw.r.double() * p[draw.index] * M, torch.ones(N).double(), rtol=1e-6, atol=0)
         p = imp.probabilities()
         assert float(p.sum()) == pytest.approx(1)
@@ -124,7 +124,7 @@ def test_rais_is_the_literal_one(task, augmented):
         x, y = (a[draw.index] for a in dataset.tensors)
         x = x + noise * torch.randn_like(x)
         losses, z = losses_of(model, (x, y))
-        if t > imp.scan_steps:
+        if t > imp.epoch_steps:
             np.testing.assert_allclose(draw.r, [1 / (M * p[i]) for i in draw.index], rtol=2e-3)
         norms = F.logit_gradients(losses, z).norm(dim=1).double()
         literal.observe(t, draw.index.tolist(), draw.r.tolist(), norms.tolist())
@@ -137,14 +137,14 @@ def test_rais_is_the_literal_one(task, augmented):
     c, d = imp.coefficients
     np.testing.assert_allclose(c, literal.cd[0], atol=1e-3 * literal.cd[0].max())
     np.testing.assert_allclose(d, literal.cd[1], atol=1e-3 * literal.cd[1].max())
-    assert imp.diagnostics.refits == (T - imp.scan_steps) // imp.period + 1
+    assert imp.diagnostics.refits == (T - imp.epoch_steps) // imp.period + 1
     assert imp.diagnostics.failed_refits == 0
 
 
 def test_rais_without_enough_observations_keeps_what_it_has(task):
     dataset, model = task
     imp = emais.create("rais", M, batch_size=N, warmup_epochs=1)  # one epoch: nobody has been seen before
-    for _ in range(imp.scan_steps + 1):
+    for _ in range(imp.epoch_steps + 1):
         draw = imp.draw()
         losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
         imp.observe(losses, z, draw)
@@ -227,7 +227,7 @@ def test_scoring_leaves_the_model_alone(task, own):
 def test_a_lazy_batchnorm_is_looked_at_before_it_has_averages():
     model = nn.Sequential(nn.LazyBatchNorm1d(), nn.Linear(4, 2))
     for _ in range(2):
-        with looking(batch_statistics=True):
+        with scoring_mode(batch_statistics=True):
             model(torch.randn(8, 4))
     model(torch.randn(8, 4))
     assert model[0].running_mean.any()
@@ -253,7 +253,7 @@ def test_rais_forgets_a_norm_that_was_far_too_large():
         losses = z[:, 0] * norms
         return imp.refresh(index, losses, z) if index is not None else imp.loss(losses, z, imp.draw())
 
-    while imp.step < imp.scan_steps:
+    while imp.step < imp.epoch_steps:
         see(torch.full((10,), 1e-3))
     for norm in (1e18, 1e-3):
         see(torch.tensor([norm]), torch.tensor([5]))
@@ -267,14 +267,14 @@ def test_candidates_may_be_normalised_by_their_own_statistics(frozen):
     """As in training, without its dropout; a BatchNorm that the user has put into evaluation mode stays there."""
     model, x = Noisy(), torch.randn(16, 5) + 3
     model.layers[1].train(not frozen)
-    with looking(batch_statistics=True):
+    with scoring_mode(batch_statistics=True):
         found = model(x)
     h = model.layers[0](x)
     norm = model.layers[1]
     middle = h if frozen else (h - h.mean(0)) / (h.var(0, unbiased=False) + norm.eps).sqrt()
     expected = model.layers[3](norm(h) if frozen else middle)  # weight 1, bias 0
     torch.testing.assert_close(found, expected)
-    with looking():
+    with scoring_mode():
         averaged = model(x)
     assert torch.equal(averaged, found) == frozen
 
@@ -314,7 +314,7 @@ def test_presampling_switch_saves_the_scoring_while_it_would_not_pay(task):
     assert imp.diagnostics.on == 0
     imp = run(lambda x: (x[:, 0] > x[:, 0].sort().values[-2]).float() + 1e-3)  # one sample has all of the gradient
     assert calls
-    assert imp.diagnostics.gain > (4 * N + 3 * N) / (3 * N)
+    assert imp.diagnostics.benefit > (4 * N + 3 * N) / (3 * N)
 
 
 @pytest.mark.parametrize("name", ["confidence", "confvar"])
@@ -505,7 +505,7 @@ def test_every_rule_with_every_method(task, name, rule):
     imp = emais.create(name, M, batch_size=N, num_steps=T)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     imp.attach(optimizer, rule=rule)
-    score = {"score": lambda batch: losses_of(model, batch)} if imp.looks_ahead else {}
+    score = {"score": lambda batch: losses_of(model, batch)} if imp.needs_score else {}
     for batch, draw in imp.loader(dataset, **score):
         losses, z = losses_of(model, batch)
         optimizer.zero_grad()

@@ -10,8 +10,8 @@ from reference import Algorithm1
 
 import emais
 from emais import functional as F
-from emais.rng import Uniforms
-from emais.sampling import ExactSampler
+from emais.draws.sampler import ExactSampler
+from emais.draws.uniforms import Uniforms
 
 quick = settings(max_examples=60, deadline=None)
 finite = st.floats(0, 2.0**100, width=32)

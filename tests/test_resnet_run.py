@@ -9,6 +9,7 @@ from reference import cosine_rates
 from torch import nn
 
 import emais
+from emais.draws.uniforms import Uniforms, mix
 from emais.experiments.config import Config
 from emais.experiments.data import Data
 from emais.experiments.train.batchnorm import UNIFORM, fresh_statistics
@@ -17,7 +18,6 @@ from emais.experiments.train.models import ResNet18, ResNet18GN, ResNet50
 from emais.experiments.train.objectives import MANY_LABELS, ONE_LABEL, average_precision, error_percent, map_percent
 from emais.experiments.train.resnet_run import ResNetRun
 from emais.experiments.train.setup import make_optimizer
-from emais.rng import Uniforms, mix
 
 PAPERS = ("sgd-scan", "sgd-uni", "rais", "presampling", "confidence", "confvar", "self-paced", "emais")
 SEVERAL = ("sgd-scan", "sgd-uni", "rais", "presampling", "self-paced", "emais")

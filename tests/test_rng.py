@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from emais.rng import Uniforms, mix
+from emais.draws.uniforms import Uniforms, mix
 
 
 def test_int_and_tensor_steps_agree_over_block_ends():
@@ -24,7 +24,7 @@ def test_streams_differ_by_seed_and_step():
 def test_splitmix64_is_the_published_one():
     """First outputs of SplitMix64 seeded with 1234567, from its authors' reference program."""
     x, out = 1234567, []
-    from emais import rng
+    from emais.draws import uniforms as rng
 
     for _ in range(3):
         x = (x + rng._GOLDEN) % 2**64

@@ -6,7 +6,7 @@ import torch
 from reference import constrained_fit
 
 from emais import EmaisError
-from emais.robust import fit_uncertainty, minimax_values, misfit
+from emais.functional.rais_fit import fit_uncertainty, minimax_values, misfit
 
 
 def problem(seed, n, noise=0.5, useless=0):

@@ -7,9 +7,9 @@ from scipy import stats
 
 from emais import EmaisError
 from emais import functional as F
-from emais.rng import Uniforms
-from emais.sampling import WEIGHT_MAX, WEIGHT_MIN, ExactSampler
-from emais.scan import Scan
+from emais.draws.epochs import Epochs
+from emais.draws.sampler import WEIGHT_MAX, WEIGHT_MIN, ExactSampler
+from emais.draws.uniforms import Uniforms
 
 BOTH = pytest.mark.parametrize("resident", [False, True])
 
@@ -90,7 +90,7 @@ def test_sums_do_not_drift(resident):
 def test_sums_are_those_of_a_fresh_sampler_to_the_bit(deep, monkeypatch):
     """So that a run that is saved and loaded draws what it would have drawn."""
     if deep:
-        monkeypatch.setattr("emais.sampling._DEEP", 1)
+        monkeypatch.setattr("emais.draws.sampler._DEEP", 1)
     s, fresh = make(5000, 32, None), make(5000, 32, None)
     assert s.tiers == 1 + deep
     g = torch.Generator().manual_seed(0)
@@ -162,14 +162,14 @@ def test_refuses_what_cannot_be_flattened():
 
 @pytest.mark.parametrize(("M", "N"), [(10, 5), (10, 3), (7, 16), (1, 1)])
 def test_scan_covers_each_epoch_once(M, N):
-    scan = Scan(M, N, seed=1)
+    scan = Epochs(M, N, seed=1)
     stream = torch.cat([scan(t) for t in range(1, 3 * M + 1)])
     for epoch in range(3):
         assert sorted(stream[epoch * M : (epoch + 1) * M].tolist()) == list(range(M))
     if M > 5:
         assert not torch.equal(stream[:M], stream[M : 2 * M])
-    assert torch.equal(Scan(M, N, seed=1)(2), scan(2))
-    assert torch.equal(Scan(M, N, seed=1).table(4)[2].long(), scan(3))
+    assert torch.equal(Epochs(M, N, seed=1)(2), scan(2))
+    assert torch.equal(Epochs(M, N, seed=1).table(4)[2].long(), scan(3))
 
 
 @BOTH
@@ -178,7 +178,7 @@ def test_a_deeper_tree_is_the_same_distribution(resident, monkeypatch):
     M, N = 5000, 64
     w = 1e3 ** torch.rand(M)
     shallow = make(M, N, resident=resident)
-    monkeypatch.setattr("emais.sampling._DEEP", 1)
+    monkeypatch.setattr("emais.draws.sampler._DEEP", 1)
     deep = make(M, N, resident=resident)
     assert (shallow.tiers, deep.tiers) == (1, 2)
     g = torch.Generator().manual_seed(0)

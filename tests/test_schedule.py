@@ -44,7 +44,7 @@ class Constant:
     """A monitor whose factor is always the same."""
 
     def __init__(self, factor):
-        self.factor = lambda: factor
+        self.lr_scale = lambda: factor
 
 
 def driven(kind, factor, steps):

@@ -139,7 +139,7 @@ def test_refits_come_when_they_are_due():
     imp = group.engines[0]
     assert imp._done == 60
     # after the warm-up, then every period, as far as the engine is asked for another draw
-    assert imp.diagnostics.refits == len(range(imp.scan_steps, 60, imp.period))
+    assert imp.diagnostics.refits == len(range(imp.epoch_steps, 60, imp.period))
     assert imp.diagnostics.failed_refits == 0
 
 

@@ -15,7 +15,7 @@ from emais import EmaisError
 
 def steps(imp, dataset, model, optimizer, count, workers=0):
     rows = []
-    options = {"score": lambda batch: losses_of(model, batch)} if imp.looks_ahead else {}
+    options = {"score": lambda batch: losses_of(model, batch)} if imp.needs_score else {}
     for k, (batch, draw) in enumerate(imp.loader(dataset, num_workers=workers, **options), 1):
         losses, z = losses_of(model, batch)
         optimizer.zero_grad()
@@ -275,7 +275,7 @@ def trained_state(method, resident, dataset, net):
         return losses_of(net, tuple(t[index] for t in dataset.tensors))
 
     for _ in range(20):
-        draw = imp.draw(look) if imp.looks_ahead else imp.draw()
+        draw = imp.draw(look) if imp.needs_score else imp.draw()
         losses, z = look(draw.index)
         optimizer.zero_grad()
         imp.loss(losses, z, draw).backward()

@@ -24,7 +24,7 @@ def create(method, **options):
 
 
 def draw_of(imp, look):
-    return imp.draw(look) if imp.looks_ahead else imp.draw()
+    return imp.draw(look) if imp.needs_score else imp.draw()
 
 
 # ---- between loss and step
@@ -97,7 +97,7 @@ def test_an_optimizer_that_is_attached_after_the_state_was_loaded_gets_the_open_
     later = create("emais")
     later.load_state_dict(state)
     handle = later.attach(None, rule="linear")
-    assert handle.factor() == want
+    assert handle.lr_scale() == want
 
 
 def test_the_factor_of_the_last_step_is_known_after_a_resume(task):
@@ -286,7 +286,7 @@ def test_self_paced_after_very_many_epochs():
         z = torch.tensor([[0.0], [1.0], [2.0], [3.0]], requires_grad=True)
         imp.loss(z.squeeze(1), z, imp.draw())
         draw = imp.draw()
-        late = emais.loading.Draw(draw.index, draw.r, draw.step * 0 + 5000, draw._ticket)
+        late = emais.Draw(draw.index, draw.r, draw.step * 0 + 5000, draw._record)
         assert imp.loss(z.squeeze(1), z, late).item() == 1.5  # all of them are kept
         assert imp.diagnostics.kept == 4
 

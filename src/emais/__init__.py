@@ -9,12 +9,12 @@
 from . import functional
 from .engine import Engine
 from .errors import EmaisError
-from .loading import Draw
+from .loading.draw import Draw
 from .methods import METHODS, create
 from .methods.ema import EMAIS
 from .methods.weighted import Weighted
-from .schedule import EffectiveSchedule
-from .scores import EMAScores
+from .rates.schedule import EffectiveSchedule
+from .statistics.scores import EMAScores
 
 __version__ = "0.1.0"
 __all__ = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, overload
 
 import torch
@@ -12,26 +13,21 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from . import state as saving
-from .diagnostics import Diagnostics
-from .errors import (
-    EmaisError,
-    UnknownOption,
-    number_from_0,
-    positive_float,
-    positive_int,
-    usable_device,
-    whole_number,
-)
-from .functional import MAX_SCALE
-from .loading import Draw, Loader, Score, Ticket
-from .lr import Attached, OwnStep, StepScaler
-from .minibatch import admitted, check_looked_at, per_sample
-from .monitor import Monitor
-from .passes import Pass, Passes
-from .precision import full_precision
-from .source import DeviceSource, HostSource, Source
-from .state import Limit
-from .transfer import Mailbox, Observation
+from .draws.source import DeviceSource, DrawSource, HostSource
+from .errors import EmaisError, UnknownOption, number_from_0, positive_float, positive_int, usable_device, whole_number
+from .functional.precision import full_precision
+from .functional.rates import MAX_SCALE
+from .loading.draw import Draw, DrawRecord, Score
+from .loading.loader import Loader
+from .loading.passes import Pass, PassTracker
+from .observing.checks import check_refresh, checked_record, per_sample
+from .observing.diagnostics import Diagnostics
+from .observing.handover import Handover
+from .observing.monitor import Monitor
+from .observing.observation import Observation
+from .rates.attached import Attached
+from .rates.scaling import ManualStep, StepScaler
+from .statistics.limits import Limit
 
 CHUNK = 4096  # samples that `refresh` learns from at a time: on a device each is compared with all others
 
@@ -49,8 +45,8 @@ class Engine:
 
     name = "engine"
     estimator = "mean(r * losses): unbiased"  # what the training loss is, in words
-    looks_ahead = False  # whether the loader takes score=, a look at candidates before the draw
-    scan_steps: int | None = 0  # steps that come from epochs without replacement; None: all
+    needs_score = False  # whether the loader takes score=, a look at candidates before the draw
+    epoch_steps: int | None = 0  # steps that come from epochs without replacement; None: all
     candidates: int | None = None  # samples to look at in each step; None: those to train on
     rule: str | None = "none"  # of `attach` when none is given; None: by the optimizer's class
 
@@ -83,16 +79,17 @@ class Engine:
         self.monitor = Monitor(smoothing, unbiased, max_scale, self.device, on_host=not self._resident)
         drawn = self.candidates or batch_size  # samples that the source gives a step
         if self._resident:
-            self.source: Source = DeviceSource(num_samples, drawn, seed, self.scan_steps, num_steps, self.device)
+            self.source: DrawSource = DeviceSource(num_samples, drawn, seed, self.epoch_steps, num_steps, self.device)
         else:
-            self.source = HostSource(num_samples, drawn, seed, self.scan_steps)
-        self._mailbox = Mailbox(self._absorb, self.source.prepare)
-        self._settled, self.lock = self._mailbox.settled, self._mailbox.lock
+            self.source = HostSource(num_samples, drawn, seed, self.epoch_steps)
+        self._handover = Handover(self._absorb, self.source.prepare)
+        self._settled, self.lock = self._handover.settled, self._handover.lock
         self.diagnostics = Diagnostics(self.monitor, self._settled, self.estimator, self.report)
         self.attached = Attached(self.monitor, self._settled, self.scale, 2 * math.ceil(num_samples / batch_size))
-        self.passes = Passes()
+        self.passes = PassTracker()
 
     @classmethod
+    @cache
     def settings(cls) -> list[str]:
         """Names of all settings that the constructor takes."""
         signatures = [inspect.signature(c.__init__) for c in cls.__mro__ if issubclass(c, Engine)]
@@ -112,7 +109,7 @@ class Engine:
 
     # ---- hooks of a method
 
-    def learn(self, seen: Observation) -> None:
+    def learn(self, observed: Observation) -> None:
         """Take in a minibatch that was trained on."""
 
     def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: Any) -> Tensor | None:
@@ -133,14 +130,14 @@ class Engine:
         """What the loader hands out of a minibatch that has arrived."""
         return batch, draw
 
-    def upkeep(self) -> None:
+    def maintain(self) -> None:
         """Work that falls due between steps. An eager loop has it done by `draw`; call it before each graph replay."""
 
     def report(self) -> dict[str, Any]:
         """Further numbers for `diagnostics`."""
         return {}
 
-    def fixed(self) -> dict[str, Any]:
+    def saved_settings(self) -> dict[str, Any]:
         """Settings that must agree between a saved state and the engine that loads it."""
         return {"num_samples": self.num_samples, "batch_size": self.batch_size, "seed": self.seed}
 
@@ -166,7 +163,7 @@ class Engine:
 
         score: only for methods that look at more samples than they train on; see `Presampling`.
         """
-        if score is not None and not self.looks_ahead:
+        if score is not None and not self.needs_score:
             raise EmaisError(f"{self.name} needs no score=: only presampling looks at candidates before it draws")
         if self._resident:
             raise EmaisError(
@@ -182,16 +179,16 @@ class Engine:
                 return left
             if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
                 with full_precision():
-                    self.upkeep()
+                    self.maintain()
             return self.stamp(*self.source.take())
 
     def stamp(self, step: Any, index: Any, r: Any) -> Draw:
         """A draw of this engine, of samples and r that belong together."""
         if self._resident:
             step, index, r = map(self._tensor, (step, index, r))
-            return Draw(index, r, step, Ticket(self, index, r))
+            return Draw(index, r, step, DrawRecord(self, index, r))
         # copies: whoever writes to them changes nothing here
-        return Draw(torch.from_numpy(index.copy()), torch.from_numpy(r.copy()), step, Ticket(self, index, r))
+        return Draw(torch.from_numpy(index.copy()), torch.from_numpy(r.copy()), step, DrawRecord(self, index, r))
 
     def pass_length(self) -> int:
         """Steps of a whole pass over the loader: an epoch, or all that are left of num_steps."""
@@ -221,9 +218,9 @@ class Engine:
         Paper: alg:train_emais
         """
         with self.lock:
-            ticket, g, signal = self._look(losses, logits, draw, grads)
+            record, g, signal = self._look(losses, logits, draw, grads)
             loss = self.reduce(losses, draw, signal)
-            self._post(draw, ticket, g, signal)  # last: a thread that it wakes would take Python's lock
+            self._post(draw, record, g, signal)  # last: a thread that it wakes would take Python's lock
             return loss
 
     def observe(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> None:
@@ -233,26 +230,26 @@ class Engine:
 
     def _look(
         self, losses: Tensor, logits: Tensor, draw: Draw, grads: Tensor | None
-    ) -> tuple[Ticket, Tensor, Tensor | None]:
-        """The ticket of a draw that was not used yet, its gradients (N, D) and the method's signal."""
-        ticket = self._admit(losses, draw)
+    ) -> tuple[DrawRecord, Tensor, Tensor | None]:
+        """The record of a draw that was not used yet, its gradients (N, D) and the method's signal."""
+        record = self._admit(losses, draw)
         g = per_sample(losses, logits, grads)
-        return ticket, g, self.signal(losses.detach(), logits, g, draw.step)
+        return record, g, self.signal(losses.detach(), logits, g, draw.step)
 
-    def _post(self, draw: Draw, ticket: Ticket, g: Tensor, signal: Tensor | None) -> None:
-        ticket.used = True
+    def _post(self, draw: Draw, record: DrawRecord, g: Tensor, signal: Tensor | None) -> None:
+        record.used = True
         with full_precision():
-            self._mailbox.post(draw.step, ticket, g, signal)
+            self._handover.post(draw.step, record, g, signal)
 
-    def _admit(self, losses: Tensor, draw: Draw) -> Ticket:
-        return admitted(self, losses, draw)
+    def _admit(self, losses: Tensor, draw: Draw) -> DrawRecord:
+        return checked_record(self, losses, draw)
 
-    def _absorb(self, seen: Observation) -> None:
+    def _absorb(self, observed: Observation) -> None:
         attached = bool(self.attached)
-        self.monitor.add(seen)
+        self.monitor.add(observed)
         if attached:
-            self.monitor.factor()
-        self.learn(seen)
+            self.monitor.lr_scale()
+        self.learn(observed)
         if not attached:
             self.monitor.close()
         self.source.ready = False
@@ -267,7 +264,7 @@ class Engine:
         Paper: fig:additional_state_updates
         """
         with self._settled():
-            check_looked_at(index, losses, logits, grads, self.num_samples)
+            check_refresh(index, losses, logits, grads, self.num_samples)
             index = index.long()
             g = per_sample(losses, logits, grads)
             signal = self.signal(losses.detach(), logits, g, self.source.step)
@@ -301,19 +298,19 @@ class Engine:
     def attach(self, optimizer: Optimizer, rule: str | None = None) -> StepScaler: ...
 
     @overload
-    def attach(self, optimizer: None, rule: str | None = None) -> OwnStep: ...
+    def attach(self, optimizer: None, rule: str | None = None) -> ManualStep: ...
 
-    def attach(self, optimizer: Optimizer | None, rule: str | None = None) -> StepScaler | OwnStep:
+    def attach(self, optimizer: Optimizer | None, rule: str | None = None) -> StepScaler | ManualStep:
         """Scale the learning rate of each `optimizer.step` by the factor of its minibatch, then restore it.
 
         rule: linear, sqrt, gain, rais or none. By default EMAIS and EMAIS-auto take linear for SGD and sqrt for the
         Adam family, RAIS takes rais, the other methods none. Returns a handle whose `remove()` detaches.
 
-        None instead of an optimizer, with a rule, is for an update of your own: see `OwnStep`.
+        None instead of an optimizer, with a rule, is for an update of your own: see `ManualStep`.
         """
         scaler = self.attached.add(optimizer, rule or self.rule)
         # the optimizer's step is where the side stream is joined
-        self._mailbox.overlap = self._resident and self.device.type == "cuda"
+        self._handover.overlap = self._resident and self.device.type == "cuda"
         return scaler
 
     # ---- saving

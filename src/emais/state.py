@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .errors import EmaisError, check_index
+from .statistics.limits import ABOVE_0, AS_SAVED, Limit
 
 if TYPE_CHECKING:
     from .engine import Engine
 
 VERSION = 2
 MOST_STEPS = 2**62  # far more than anyone trains, and whole numbers of steps times samples still fit
-AS_SAVED = "pass what state_dict() gave"
 # tensors whose first dimension varies: minibatches drawn ahead, attached optimizers, and logits behind a gradient
 FREE_LENGTH = {"passes.step", "passes.index", "passes.r", "used", "monitor.before.grad", "monitor.window.grad"}
 COUNTS = ("step", "passes.delivered", "monitor.added", "monitor.step")  # whole numbers that vary
-
-
-@dataclass(frozen=True)
-class Limit:
-    """What the values of a saved tensor may be: from low to high; finite: whether all must be finite."""
-
-    low: float = -sys.float_info.max
-    high: float = sys.float_info.max
-    finite: bool = True
-
-    def check(self, values: Tensor, name: str) -> None:
-        """Refuse a tensor that has a value beyond the limits."""
-        if not self.finite:
-            values = values[values.isfinite()]
-        if not values.numel():
-            return
-        low, high = (float(x) for x in torch.aminmax(values))
-        if not (self.low <= low and high <= self.high):  # false for NaN
-            raise EmaisError(f"{name} must hold {self}, got values from {low:g} to {high:g}: {AS_SAVED}")
-
-    def __str__(self) -> str:
-        below = "" if self.low == -sys.float_info.max else f" of at least {self.low:g}"
-        above = "" if self.high == sys.float_info.max else f" and at most {self.high:g}"
-        return f"{'finite ' if self.finite else ''}numbers{below}{above}"
-
-
-ANY, FROM_0, ABOVE_0 = Limit(), Limit(0.0), Limit(sys.float_info.min)
 
 
 def save(engine: Engine) -> dict[str, Any]:
@@ -55,7 +26,7 @@ def save(engine: Engine) -> dict[str, Any]:
     return {
         "version": VERSION,
         "method": engine.name,
-        "settings": engine.fixed(),
+        "settings": engine.saved_settings(),
         "step": int(engine.source.step),
         "passes": engine.passes.state_dict(engine.source.batch_size),
         "monitor": engine.monitor.state_dict(),

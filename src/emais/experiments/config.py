@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ..errors import EmaisError, nearest, number_from_0, positive_float, positive_int, whole_number
-from ..lr import RULES
 from ..methods import METHODS
+from ..rates.rules import RULES
 from .data import DATA_NAMES
 
 MODELS = ("lenet5", "lenet5-relu", "resnet18", "resnet18-gn", "resnet50", "perceptron")

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..candidates import CandidateScores
 from ..errors import number_from_0, positive_float, positive_int
-from ..state import FROM_0, Limit
-from ..transfer import Observation
+from ..observing.observation import Observation
+from ..statistics.candidates import CandidateScores
+from ..statistics.limits import FROM_0, Limit
 from .ema import UNSEEN
 from .weighted import Weighted
 
@@ -30,7 +30,7 @@ class EMAISAuto(Weighted):
     Further settings as in `EMAIS`, but for tau and start. 12.75 bytes a sample, and 4 a factor.
 
     >>> imp = EMAISAuto(num_samples=1000, batch_size=10)
-    >>> imp.diagnostics.factor
+    >>> imp.diagnostics.tau_factor
     1.0
     """
 
@@ -79,14 +79,14 @@ class EMAISAuto(Weighted):
         self._drain()
         return self._scores
 
-    def weigh(self, seen: Observation) -> tuple[Any, Any]:
+    def weigh(self, observed: Observation) -> tuple[Any, Any]:
         """Compare the candidates, let all of them learn, and weigh by the active one."""
-        index, w = self._scores.update(seen.step, seen.index, seen.norms, seen.r, seen.grad)
-        if seen.r is None:  # a refresh may change all norms, and with them what bounds r: the next decision is due
+        index, w = self._scores.update(observed.step, observed.index, observed.norms, observed.r, observed.grad)
+        if observed.r is None:  # a refresh may change all norms, and with them what bounds r: the next decision is due
             self._due = 0
         return index, w.index_select(0, self._active).squeeze(0) if self._resident else w[int(self._active)]
 
-    def revise(self) -> None:
+    def reweigh_all(self) -> None:
         """Hand over to the best candidate if it is better by more than the hysteresis."""
         traces = self._scores.traces()
         best = traces.argmin().view(1)
@@ -102,18 +102,18 @@ class EMAISAuto(Weighted):
         return self._scores.weights(self._active)
 
     def report(self) -> dict[str, Any]:
-        """factor and power of the candidate that draws; switches so far; trace_C_A: of each, over the active one's."""
+        """tau_factor and power of who draws; switches so far; trace_C_A: of each candidate, over the active one's."""
         traces, candidates, active = self._scores.traces(), self._scores.candidates, int(self._active)
         ratios = {f"trace_{c:g}_{a:g}": traces[k] / traces[active] for k, (c, a) in enumerate(candidates)}
         factor, power = candidates[active]
-        return {"factor": factor, "power": power, "switches": self._switches, **ratios}
+        return {"tau_factor": factor, "power": power, "switches": self._switches, **ratios}
 
-    def fixed(self) -> dict[str, Any]:
+    def saved_settings(self) -> dict[str, Any]:
         """With all settings of the comparison."""
         scores = self._scores
         ours = {"factors": list(scores.factors), "powers": list(scores.powers), "bound": scores.bound}
         ours |= {"window": scores.window, "period": self.period, "hysteresis": self.hysteresis}
-        return super().fixed() | ours | {"kappa": self.kappa}
+        return super().saved_settings() | ours | {"kappa": self.kappa}
 
     def state(self) -> dict[str, Tensor]:
         """Statistics, comparison, and who draws."""

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..columns import Columns
 from ..errors import EmaisError
-from ..loading import Draw
-from ..state import ANY, FROM_0, Limit
-from ..transfer import Observation
+from ..loading.draw import Draw
+from ..observing.observation import Observation
+from ..statistics.limits import ANY, FROM_0, Limit
+from ..statistics.table import SampleTable
 from .weighted import Weighted
 
 _TOLERANCE = 0.02  # half-precision logits leave about 0.005
@@ -33,7 +33,7 @@ class _OwnHistory(Weighted):
         **options: Any,
     ) -> None:
         super().__init__(num_samples, batch_size, num_steps, seed, **options)
-        self._history = Columns(num_samples, self.columns, self.device, self._resident)
+        self._history = SampleTable(num_samples, self.columns, self.device, self._resident)
         self._sampler.fill(self.all_weights())
         self._checked = False
 
@@ -92,13 +92,13 @@ class Confidence(_OwnHistory):
     unseen = 1.0
     columns = ("count", "mean")
 
-    def weigh(self, seen: Observation) -> tuple[Any, Any]:
+    def weigh(self, observed: Observation) -> tuple[Any, Any]:
         """The running mean."""
 
         def rule(xp: Any, doubt: Any, count: Any, mean: Any) -> tuple[Any, ...]:
             return count + 1, mean + (doubt - mean) / (count + 1)
 
-        change = self._history.update(seen.index, seen.signal, rule)
+        change = self._history.update(observed.index, observed.signal, rule)
         count, mean = change.new
         return change.index, _weight(count, mean, self.unseen)
 
@@ -140,7 +140,7 @@ class ConfVar(_OwnHistory):
         self.form = form
         super().__init__(num_samples, batch_size, num_steps, seed, **options)
 
-    def weigh(self, seen: Observation) -> tuple[Any, Any]:
+    def weigh(self, observed: Observation) -> tuple[Any, Any]:
         """The running variance."""
 
         def rule(xp: Any, doubt: Any, count: Any, mean: Any, m2: Any) -> tuple[Any, ...]:
@@ -148,7 +148,7 @@ class ConfVar(_OwnHistory):
             mean = mean + delta / (count + 1)
             return count + 1, mean, m2 + delta * (doubt - mean)
 
-        change = self._history.update(seen.index, seen.signal, rule)
+        change = self._history.update(observed.index, observed.signal, rule)
         count, _, m2 = change.new
         return change.index, self._spread(count, m2)
 
@@ -164,6 +164,6 @@ class ConfVar(_OwnHistory):
         count, _, m2 = self._history.all()
         return self._tensor(self._spread(count, m2))
 
-    def fixed(self) -> dict[str, Any]:
+    def saved_settings(self) -> dict[str, Any]:
         """With the form."""
-        return super().fixed() | {"form": self.form}
+        return super().saved_settings() | {"form": self.form}

@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import EmaisError, positive_float
-from ..scores import EMAScores
-from ..state import Limit
-from ..transfer import Observation
+from ..observing.observation import Observation
+from ..statistics.limits import Limit
+from ..statistics.scores import EMAScores
 from .weighted import Weighted
 
 UNSEEN = 1.0  # weight of a sample with no statistics yet: all equal before the first observation
@@ -60,19 +60,19 @@ class EMAIS(Weighted):
         self._drain()
         return self._scores
 
-    def weigh(self, seen: Observation) -> tuple[Any, Any]:
+    def weigh(self, observed: Observation) -> tuple[Any, Any]:
         """UpdateStats and ComputeImportance."""
-        if isinstance(seen.index, Tensor):
-            return seen.index, self._scores.update_device(seen.step, seen.index, seen.norms)
-        return self._scores.update_host(seen.step, seen.index, seen.norms)
+        if isinstance(observed.index, Tensor):
+            return observed.index, self._scores.update_device(observed.step, observed.index, observed.norms)
+        return self._scores.update_host(observed.step, observed.index, observed.norms)
 
     def all_weights(self) -> Tensor:
         """ComputeImportance for all samples."""
         return self._scores.weights()
 
-    def fixed(self) -> dict[str, Any]:
+    def saved_settings(self) -> dict[str, Any]:
         """With tau, kappa and the start."""
-        return super().fixed() | {"kappa": self.kappa, "tau": self._scores.tau, "start": self._scores.start}
+        return super().saved_settings() | {"kappa": self.kappa, "tau": self._scores.tau, "start": self._scores.start}
 
     def state(self) -> dict[str, Tensor]:
         """Algorithm 1's state."""

@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..draws.uniforms import Uniforms, mix
 from ..engine import Engine
 from ..errors import EmaisError, positive_int
-from ..loading import Draw, Loader, Score, Ticket
-from ..rng import Uniforms, mix
-from ..scoring import score_norms
-from ..state import FROM_0, Limit
-from ..transfer import Observation
+from ..loading.draw import Draw, DrawRecord, Score
+from ..loading.loader import Loader
+from ..observing.observation import Observation
+from ..observing.scoring import score_norms
+from ..statistics.limits import FROM_0, Limit
 
 _DECAY = 0.9  # of the moving average behind the switch
 
@@ -28,7 +29,7 @@ class Presampling(Engine):
 
     The loader takes the scoring pass: ``imp.loader(dataset, score=f)`` with f(batch) -> (losses, logits), or where
     data is indexed directly ``imp.draw(f)`` with f(index), which must augment a sample as training will. The model
-    runs in evaluation mode there, without gradients, whatever f does (see `emais.scoring`).
+    runs in evaluation mode there, without gradients, whatever f does (see `emais.observing.scoring`).
 
     switch: the original's: uniform minibatches while sampling would gain too little to pay. Default: always on, as
     the EMAIS paper ran it. batch_statistics: BatchNorm normalises candidates by their own statistics, as it does in
@@ -39,7 +40,7 @@ class Presampling(Engine):
     """
 
     name = "presampling"
-    looks_ahead = True
+    needs_score = True
 
     def __init__(
         self,
@@ -79,8 +80,8 @@ class Presampling(Engine):
         candidates = super().draw()
         return candidates if score is None else self._choose(candidates, score, candidates.index)[1]
 
-    def _admit(self, losses: Tensor, draw: Draw) -> Ticket:
-        own = isinstance(draw, Draw) and draw._ticket.owner is self
+    def _admit(self, losses: Tensor, draw: Draw) -> DrawRecord:
+        own = isinstance(draw, Draw) and draw._record.owner is self
         if own and len(draw) == self.presample != self.batch_size:
             raise EmaisError(
                 f"these are all {len(draw)} candidates, not the {self.batch_size} to train on: imp.draw(f) with "
@@ -112,10 +113,10 @@ class Presampling(Engine):
         index = candidates.index.index_select(0, place)
         return place, self.stamp(candidates.step, index.numpy(), r.numpy())
 
-    def learn(self, seen: Observation) -> None:
+    def learn(self, observed: Observation) -> None:
         """While the switch is off, the minibatch itself says what sampling would gain."""
-        if self.switch and not self._on and seen.r is not None:
-            self._judge(torch.from_numpy(seen.norms))
+        if self.switch and not self._on and observed.r is not None:
+            self._judge(torch.from_numpy(observed.norms))
 
     def _judge(self, norms: Tensor) -> None:
         q = distribution(norms)
@@ -123,13 +124,13 @@ class Presampling(Engine):
         self._on = self._tau > (self.presample + 3 * self.batch_size) / (3 * self.batch_size)
 
     def report(self) -> dict[str, Any]:
-        """on: whether the next step scores candidates; gain: the moving average that the switch looks at."""
-        return {"on": self._on, "gain": self._tau}
+        """on: whether the next step scores candidates; benefit: the moving average that the switch looks at."""
+        return {"on": self._on, "benefit": self._tau}
 
-    def fixed(self) -> dict[str, Any]:
+    def saved_settings(self) -> dict[str, Any]:
         """With the number of candidates and how they are looked at."""
         own = {"presample": self.presample, "switch": self.switch, "batch_statistics": self.batch_statistics}
-        return super().fixed() | own
+        return super().saved_settings() | own
 
     def state(self) -> dict[str, Tensor]:
         """What the switch knows."""

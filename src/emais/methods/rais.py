@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..columns import Columns
 from ..errors import EmaisError, number_from_0, positive_int
-from ..robust import fit_uncertainty, minimax_coefficients
-from ..scores import NORM_MAX
-from ..state import ANY, FROM_0, Limit
-from ..transfer import Observation
+from ..functional.rais_fit import fit_uncertainty, minimax_coefficients
+from ..observing.observation import Observation
+from ..statistics.limits import ANY, FROM_0, Limit
+from ..statistics.scores import NORM_MAX
+from ..statistics.table import SampleTable
 from .weighted import Weighted
 
 # what is known of a sample: its latest norm, the one before, and moving averages with these decays
@@ -28,8 +28,8 @@ class RAIS(Weighted):
 
     s_i = [mean of all latest norms, latest norm, the one before, EMA(0.5), EMA(0.9)]. c and d are fitted to the latest
     `buffer` observations (default: min(50000, M)) each time as many have come, beginning after the warm-up; k is set
-    with them. `emais.robust` has the mathematics. The learning rate follows the rule "rais"; to let the schedule
-    follow, too, wrap it in `emais.EffectiveSchedule`.
+    with them. `emais.functional.rais_fit` has the mathematics. The learning rate follows the rule "rais"; to let the
+    schedule follow, too, wrap it in `emais.EffectiveSchedule`.
 
     warmup_epochs: at least 1; with 1 the first fit has nothing to learn from. Further options: see `Engine`. 20.8 bytes
     a sample and 28 an observation in the buffer.
@@ -59,7 +59,7 @@ class RAIS(Weighted):
         self.buffer = max(positive_int("buffer", buffer or min(BUFFER, self.num_samples)), self.batch_size)
         self.period = math.ceil(self.buffer / self.batch_size)
         device = self.device
-        self._table = Columns(num_samples, COLUMNS, device, self._resident)
+        self._table = SampleTable(num_samples, COLUMNS, device, self._resident)
         self._table["last"].fill_(-1.0)  # not seen yet
         self._total = torch.zeros((), dtype=torch.float64, device=device)  # of all latest norms
         # features, norm, r (0: no observation)
@@ -70,12 +70,12 @@ class RAIS(Weighted):
         self._fit[:, 0] = 1.0
         self._fits = torch.zeros(2, dtype=torch.int64, device=device)  # refits, and how many of them came to nothing
         self._theta: Any = ()
-        self._due = self.scan_steps  # the first fit comes with the end of the warm-up
+        self._due = self.epoch_steps  # the first fit comes with the end of the warm-up
         self._set_theta()
 
     # ---- learning
 
-    def weigh(self, seen: Observation) -> tuple[Any, Any]:
+    def weigh(self, observed: Observation) -> tuple[Any, Any]:
         """Record the minibatch, move the features of its samples on, and weigh them anew."""
 
         def rule(xp: Any, norm: Any, last: Any, before: Any, ema5: Any, ema9: Any) -> tuple[Any, ...]:
@@ -83,9 +83,9 @@ class RAIS(Weighted):
             move = (last, ema5 + 0.5 * (norm - ema5), ema9 + 0.1 * (norm - ema9))
             return (norm, *(xp.where(new, norm, x) for x in move))
 
-        if seen.r is not None:
-            self._record(seen)
-        change = self._table.update(seen.index, seen.norms, rule)
+        if observed.r is not None:
+            self._record(observed)
+        change = self._table.update(observed.index, observed.norms, rule)
         new, old, once = map(self._tensor, (change.new[0], change.old[0], change.once))
         gained = new.double() - old.clamp(min=0)
         self._total += torch.dot(gained, once.double())
@@ -96,16 +96,16 @@ class RAIS(Weighted):
     def _add_up(self) -> None:
         self._total.copy_(self._table["last"].clamp(min=0).sum(dtype=torch.float64))
 
-    def _record(self, seen: Observation) -> None:
+    def _record(self, observed: Observation) -> None:
         """Keep features before the observation, norm and r; r = 0 where one of them is missing."""
-        own = [self._tensor(x) for x in self._table.rows(seen.index)]
-        norms, r = self._tensor(seen.norms), self._tensor(seen.r)
+        own = [self._tensor(x) for x in self._table.rows(observed.index)]
+        norms, r = self._tensor(observed.norms), self._tensor(observed.r)
         valid = (norms <= NORM_MAX) & (own[0] >= 0)
         row = [self._mean().float().expand_as(r), *own, torch.where(valid, norms, 0.0), r * valid]
-        place = ((seen.step - 1) * self.batch_size + self._lanes).remainder_(self.buffer)
+        place = ((observed.step - 1) * self.batch_size + self._lanes).remainder_(self.buffer)
         self._observed.index_copy_(0, place, torch.stack(row, 1))
 
-    def revise(self) -> None:
+    def reweigh_all(self) -> None:
         """Refit."""
         self.refit()
 
@@ -159,9 +159,9 @@ class RAIS(Weighted):
         """refits so far, and how many of them failed (too few observations, or no finite optimum)."""
         return {"refits": self._fits[0], "failed_refits": self._fits[1]}
 
-    def fixed(self) -> dict[str, Any]:
+    def saved_settings(self) -> dict[str, Any]:
         """With the size of the buffer."""
-        return super().fixed() | {"buffer": self.buffer}
+        return super().saved_settings() | {"buffer": self.buffer}
 
     def state(self) -> dict[str, Tensor]:
         """Features, buffer and fit."""

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ..engine import Engine
 from ..errors import EmaisError, number_from_0, positive_float
-from ..loading import Draw
-from ..state import FROM_0, Limit
-from ..transfer import Observation
+from ..loading.draw import Draw
+from ..observing.observation import Observation
+from ..statistics.limits import FROM_0, Limit
 
 LARGEST = 1e30  # how often 1/K may have multiplied
 
@@ -37,7 +37,7 @@ class SelfPaced(Engine):
 
     name = "self-paced"
     estimator = "mean(losses) of the samples kept: biased towards easy ones"
-    scan_steps = None
+    epoch_steps = None
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class SelfPaced(Engine):
         shown = torch.where(losses.isfinite(), 0.0, losses.detach())
         return (torch.where(signal > 0, losses, 0.0) + shown).sum() / signal.sum().clamp(min=1)
 
-    def learn(self, seen: Observation) -> None:
+    def learn(self, observed: Observation) -> None:
         """Count."""
-        if seen.r is None:  # not trained on
+        if observed.r is None:  # not trained on
             return
-        kept = self._tensor(seen.signal).sum().double()
+        kept = self._tensor(observed.signal).sum().double()
         latest = kept + self._counts[0] if self._counting else kept
         self._counting = bool(self.attached)
         self._counts.copy_(torch.stack((latest, self._counts[1] + kept, self._counts[2])))
@@ -120,10 +120,10 @@ class SelfPaced(Engine):
             "threshold": self._start * self._grown(step),
         }
 
-    def fixed(self) -> dict[str, Any]:
+    def saved_settings(self) -> dict[str, Any]:
         """With the percentile, the growth and the plain epochs."""
         own = {"percentile": self.percentile, "growth": self.growth, "warmup_epochs": self.warmup_epochs}
-        return super().fixed() | own
+        return super().saved_settings() | own
 
     def state(self) -> dict[str, Tensor]:
         """1/K as it started, and the counts."""

@@ -13,7 +13,7 @@ class SGDScan(Engine):
     """
 
     name = "sgd-scan"
-    scan_steps = None
+    epoch_steps = None
 
 
 class SGDUni(Engine):

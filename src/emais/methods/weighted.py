@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from ..draws.sampler import ExactSampler
 from ..engine import Engine
 from ..errors import EmaisError, number_from_0, usable_device
-from ..sampling import ExactSampler
-from ..transfer import Observation
+from ..observing.observation import Observation
 
 
 class Weighted(Engine):
@@ -20,8 +20,8 @@ class Weighted(Engine):
     """
 
     kappa: float | None = None  # most copies of a sample to expect in a minibatch; None: no bound
-    scan_steps: int  # of the warm-up
-    period: int | None = None  # steps between two calls of `revise`; None: it is never called
+    epoch_steps: int  # of the warm-up
+    period: int | None = None  # steps between two calls of `reweigh_all`; None: it is never called
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Weighted(Engine):
         # made first: it refuses bad settings before anything large is laid out
         device, resident = usable_device(options.get("device", "cpu")), options.get("resident")
         self._sampler = ExactSampler(num_samples, batch_size, self.kappa, device=device, resident=resident)
-        self.scan_steps = math.ceil(warmup_epochs * num_samples / batch_size)
+        self.epoch_steps = math.ceil(warmup_epochs * num_samples / batch_size)
         super().__init__(num_samples, batch_size, num_steps, seed, **options)
         self.source.sampler = self._sampler
         if type(self).offset is not Weighted.offset:
@@ -46,18 +46,18 @@ class Weighted(Engine):
                 raise EmaisError(f"{type(self).__name__} has an offset and a kappa: flattening is defined for w alone")
             self.source.offset = self.offset
         self.warmup_epochs = warmup_epochs
-        self._due = 0  # the step after which `revise` comes next
+        self._due = 0  # the step after which `reweigh_all` comes next
         self._done = 0  # steps that a resident engine has made, counted without asking the device
 
-    def weigh(self, seen: Observation) -> tuple[Any, Any]:
-        """Samples and their new weights, in numpy or torch as `seen` is; of a sample listed twice the last stays."""
+    def weigh(self, observed: Observation) -> tuple[Any, Any]:
+        """Samples and their new weights, in the arrays of `observed`; of a sample listed twice the last stays."""
         raise NotImplementedError
 
     def offset(self) -> Any:
         """A number added to all weights when a draw is made."""
         return None
 
-    def revise(self) -> None:
+    def reweigh_all(self) -> None:
         """What a method does every `period` steps, at O(M): it lays out all weights anew."""
 
     def all_weights(self) -> Tensor:
@@ -74,23 +74,23 @@ class Weighted(Engine):
         """The distribution that the next draw after the warm-up would come from, (M,) float64: O(M), for analysis."""
         return self.sampler.probabilities(self.offset())
 
-    def learn(self, seen: Observation) -> None:
+    def learn(self, observed: Observation) -> None:
         """Take the new weights into the sampler, and revise them all when that is due."""
-        index, weights = self.weigh(seen)
+        index, weights = self.weigh(observed)
         if isinstance(index, Tensor):
             self._sampler.update(index, weights)
         else:
             self._sampler.update_host(index, weights)
-        if not self._resident and self.period and seen.r is not None and seen.step >= self._due:
-            self._due = seen.step + self.period
-            self.revise()
+        if not self._resident and self.period and observed.r is not None and observed.step >= self._due:
+            self._due = observed.step + self.period
+            self.reweigh_all()
 
-    def upkeep(self) -> None:
-        """`revise` of a resident engine when it is due: launched on the device, without waiting for it."""
+    def maintain(self) -> None:
+        """`reweigh_all` of a resident engine when it is due: launched on the device, without waiting for it."""
         if self._resident and self.period:
             if self._done >= self._due:
                 self._due = self._done + self.period
-                self.revise()
+                self.reweigh_all()
                 if self.source.ready:
                     self.source.prepare()  # the draw that was made with the old weights
             self._done += 1
@@ -99,9 +99,9 @@ class Weighted(Engine):
         """Bytes of state, with the sampler's."""
         return super().nbytes() + self._sampler.nbytes()
 
-    def fixed(self) -> dict[str, Any]:
+    def saved_settings(self) -> dict[str, Any]:
         """With the warm-up."""
-        return super().fixed() | {"warmup_epochs": self.warmup_epochs}
+        return super().saved_settings() | {"warmup_epochs": self.warmup_epochs}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Fill the sampler; a method takes over its own tensors first. `due` is theirs to save, if they revise."""

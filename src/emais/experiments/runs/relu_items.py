@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .item import (
-    AUTO_TWO_POWERS,
-    FMNIST_RELU,
-    LENGTHS,
-    ONE_CANDIDATE,
-    RAIS_EFFECTIVE,
-    SELF_PACED_FROM_START,
-    Item,
-)
+from .item import AUTO_TWO_POWERS, FMNIST_RELU, LENGTHS, ONE_CANDIDATE, RAIS_EFFECTIVE, SELF_PACED_FROM_START, Item
 from .product import Each, runs
 
 UNCHANGED = Each("sgd-scan", "sgd-uni", "presampling", "confidence", "confvar", "emais")  # methods as they are today

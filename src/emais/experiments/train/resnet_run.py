@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 import emais
 
+from ...draws.uniforms import Uniforms, mix
 from ...engine import Engine
-from ...rng import Uniforms, mix
 from ..config import Config
 from ..data import Data
 from .augment import Pictures, recipe, train_and_test_pictures
@@ -95,7 +95,7 @@ class ResNetRun:
         blocks = len(self.net.blocks) if getattr(self.net, "stochastic_depth", 0) else 0  # type: ignore[arg-type]
         return (
             Uniforms(mix(self.config.seed, CROPS), 1 + blocks, self.batch_size, self.device),
-            Uniforms(mix(self.config.seed, LOOKS), 1, len(self.pictures) if self.imp.looks_ahead else 1, self.device),
+            Uniforms(mix(self.config.seed, LOOKS), 1, len(self.pictures) if self.imp.needs_score else 1, self.device),
         )
 
     # ---- one step
@@ -103,9 +103,9 @@ class ResNetRun:
     def step(self) -> None:
         """Draw, crop, forward, backward, statistics, update, log: no host sync."""
         self._t.add_(1)
-        draw = self.imp.draw(self._score) if self.imp.looks_ahead else self.imp.draw()  # type: ignore[call-arg]
+        draw = self.imp.draw(self._score) if self.imp.needs_score else self.imp.draw()  # type: ignore[call-arg]
         u = self._u.clone()
-        if self.imp.looks_ahead:
+        if self.imp.needs_score:
             u[0] = self._seen(draw.index)
         x, y = self.pictures(draw.index, u[0]), self.labels.index_select(0, draw.index)
         with self._autocast():
@@ -117,7 +117,7 @@ class ResNetRun:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        factor = self.imp.monitor.factor().float()
+        factor = self.imp.monitor.lr_scale().float()
         self.curves.log(loss.detach().view(1), self.lr.view(1), factor.view(1), [self.imp.monitor.sums()])
         if self._side is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._side)
@@ -184,7 +184,7 @@ class ResNetRun:
 
     def _start_step(self) -> None:
         if self._graph is not None:
-            self.imp.upkeep()
+            self.imp.maintain()
             self._graph.replay()
         elif self.stream is None:
             self.step()

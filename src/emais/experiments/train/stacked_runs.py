@@ -81,7 +81,7 @@ class StackedRuns:
         )
         total = torch.stack(own)
         (gradient,) = torch.autograd.grad(total.sum(), self.net.flat)
-        factors = torch.stack(self.streams.map(lambda handle: handle.factor(), self.handles)).float()
+        factors = torch.stack(self.streams.map(lambda handle: handle.lr_scale(), self.handles)).float()
         schedule = 0.5 * (1 + torch.cos(math.pi / self.num_steps * self.t_eff)).float()
         self.update(gradient, self.rate * schedule * factors)
         self.t_eff.add_(torch.where(self.effective, factors, 1.0)).clamp_(max=self.num_steps)
@@ -89,7 +89,7 @@ class StackedRuns:
 
     def _draw(self, k: int) -> Any:
         engine = self.engines[k]
-        if not engine.looks_ahead:
+        if not engine.needs_score:
             return engine.draw()
         row = self.net.flat[k : k + 1].detach()
 
@@ -119,7 +119,7 @@ class StackedRuns:
                 if done == EAGER and self.device.type == "cuda":
                     one, captured = self._captured(), True
                 for engine in self.engines if captured else ():  # an eager draw does that itself
-                    engine.upkeep()
+                    engine.maintain()
                 one()
                 done += 1
                 self._refresh(done)

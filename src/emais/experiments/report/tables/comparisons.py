@@ -7,16 +7,7 @@ from collections.abc import Sequence
 
 from ...analysis import paper
 from ...analysis.quantities import FIFTH, HALF, average, by_method, last_moving, middle
-from ...analysis.settings import (
-    Setting,
-    by_row,
-    method_name,
-    of_item,
-    present,
-    provenance,
-    shown,
-    variant,
-)
+from ...analysis.settings import Setting, by_row, method_name, of_item, present, provenance, shown, variant
 from ...analysis.verdicts import AGREES, verdict
 from ...numbers import decimal
 from ...runs.catalogue import Item

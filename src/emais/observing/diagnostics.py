@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .errors import nearest
-from .functional import VarianceTraces, effective_batch_size, efficiency_score
+from ..errors import nearest
+from ..functional.rates import effective_batch_size, efficiency_score
+from ..functional.traces import VarianceTraces
+from .handover import Settled
 from .monitor import Monitor
-from .transfer import Settled
 
 NUMBERS = (
     "step",
@@ -95,7 +96,7 @@ class Diagnostics:
     def lr_scale(self) -> float:
         """Guarded learning-rate factor."""
         with self._settled():
-            return float(self._monitor.factor())
+            return float(self._monitor.lr_scale())
 
     @property
     def nonfinite(self) -> int:
@@ -115,7 +116,7 @@ class Diagnostics:
             traces, num, counts = self._monitor.traces(), self._monitor.num, self._monitor.counts
             values: dict[str, Any] = dict(zip(("tr_is", "tr_unif", "tr_opt"), traces, strict=True))
             values |= {"n_ems": effective_batch_size(traces, num), "score": efficiency_score(traces)}
-            values |= {"lr_scale": self._monitor.factor(), **self._more()}
+            values |= {"lr_scale": self._monitor.lr_scale(), **self._more()}
             whole = {"step": self._monitor.step, "batch_size": num, "nonfinite": counts[0], "degenerate": counts[1]}
             found = {k: float(v) for k, v in values.items()} | {k: int(v) for k, v in whole.items()}
             return {name: found[name] for name in (*NUMBERS, *(k for k in found if k not in NUMBERS))}

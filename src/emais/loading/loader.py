@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import inspect
-import pickle
-import random
-import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.random  # numpy loads it when it is first used, which would be in every worker
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from .errors import EmaisError, UnknownOption
-from .parcels import by_value, is_plain
-from .rng import mix
+from ..draws.uniforms import mix
+from ..errors import EmaisError, UnknownOption
+from .draw import Draw, Score
+from .fetching import Failure, Minibatches, Tagged, as_it_is
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from ..engine import Engine
     from .passes import Pass
 
-Score = Callable[[Any], tuple[Tensor, Tensor]]  # a batch -> its losses (n,) and logits (n, ...)
-Tagged = tuple[int, list[int]]  # step and sample indices: what crosses to a worker process
 OVER = (
     "this pass is empty: all num_steps={} steps are done. A pass takes all that is left of them; for passes of one "
     "epoch each make the engine without num_steps"
@@ -36,113 +28,6 @@ UNSEEN = (
     "evaluate with a DataLoader of your own, because a pass over this one counts as training steps"
 )
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "dataset")
-
-
-@dataclass(eq=False)
-class Ticket:
-    """Shared by all copies of one draw: whose it is, and whether it has been used."""
-
-    owner: object
-    index: Any  # where the statistics live (on the CPU numpy arrays), so that no copy has to be moved back
-    r: Any
-    used: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """The samples of one step: index (N,) int64, r (N,) float32 fixed when the index was drawn, and the step."""
-
-    index: Tensor
-    r: Tensor
-    step: int | Tensor
-    _ticket: Ticket = field(repr=False)
-
-    def to(self, device: torch.device | str) -> Draw:
-        """The same draw with its tensors on another device."""
-        ahead = torch.device(device).type != "cpu"  # towards the CPU, a copy that is not awaited can be read too soon
-        index, r = (x.to(device, non_blocking=ahead) for x in (self.index, self.r))
-        return Draw(index, r, self.step, self._ticket)
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-
-@dataclass(frozen=True, eq=False)
-class Failure:
-    """An exception in place of a minibatch; from a worker only its kind and its words."""
-
-    error: Exception | None
-    kind: type[Exception]
-    words: str
-
-    @classmethod
-    def of(cls, error: Exception) -> Failure:
-        """An exception on its way to the loader."""
-        worker = get_worker_info()
-        if worker is None:
-            return cls(error, type(error), "")
-        told, kind = "".join(traceback.format_exception(error)), type(error)
-        try:
-            pickle.dumps(kind)
-        except Exception:  # a class that the training process cannot find
-            kind = RuntimeError
-        return cls(None, kind, f"{type(error).__name__} in DataLoader worker process {worker.id}.\n{told}")
-
-    def raise_again(self) -> None:
-        """As it was raised; from a worker one of the same kind, if a text makes one, with the traceback there."""
-        if self.error is not None:
-            raise self.error
-        try:
-            again = self.kind(self.words)
-        except Exception:  # made of something else than a text
-            again = RuntimeError(self.words)
-        raise again
-
-
-class _Minibatches(Dataset[Any]):
-    """The user's data set by the minibatch, collated; a minibatch keeps the step it was drawn for.
-
-    seed: makes random numbers in a worker depend on the step alone, not on who fetches what and since when.
-    """
-
-    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any], seed: int | None) -> None:
-        self.dataset, self._collate, self._seed = dataset, collate_fn, seed
-        self._fetch_many = getattr(dataset, "__getitems__", None)
-        # what torch would put together from single samples, in a fraction of the time
-        tensors = dataset.tensors if type(dataset) is TensorDataset and collate_fn is default_collate else [None]
-        self._whole = all(map(is_plain, tensors))
-
-    def __getitems__(self, tagged: Tagged) -> tuple[Any, int]:
-        try:
-            return self._seeded_fetch(*tagged), tagged[0]
-        except Exception as error:  # it travels with its step, so that the loader knows whose it is
-            return Failure.of(error), tagged[0]
-
-    def _seeded_fetch(self, step: int, indices: list[int]) -> Any:
-        if get_worker_info() is None:
-            return self._fetch(indices)
-        if self._seed is not None:
-            key = mix(self._seed, step, 1)  # 1: a stream of its own
-            torch.default_generator.manual_seed(key >> 1)
-            random.seed(key)
-            np.random.seed(key >> 32)  # noqa: NPY002  # the one that data sets use
-        return by_value(self._fetch(indices))
-
-    def _fetch(self, indices: list[int]) -> Any:
-        if self._whole:
-            index = torch.tensor(indices, device="cpu")
-            return [x.index_select(0, index.to(x.device)) for x in self.dataset.tensors]
-        if self._fetch_many is not None:
-            return self._collate(self._fetch_many(indices))
-        return self._collate([self.dataset[i] for i in indices])
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-
-def _as_it_is(minibatch: Any) -> Any:
-    """The collate function of the DataLoader: nothing is left to do. A worker that is spawned finds it by name."""
-    return minibatch
 
 
 class _DrawStream:
@@ -157,7 +42,7 @@ class _DrawStream:
         for _ in range(under_way.remaining):
             with self._engine.lock:
                 draw = under_way.issue(self._engine.draw())
-            yield int(draw.step), draw._ticket.index.tolist()
+            yield int(draw.step), draw._record.index.tolist()
 
     def __len__(self) -> int:
         return self._engine.pass_length()
@@ -182,9 +67,9 @@ class Loader:
         collate = options.pop("collate_fn", None) or default_collate
         self._pass: Pass | None = None  # the latest over this loader
         self.dataloader: DataLoader[Any] = DataLoader(
-            _Minibatches(dataset, collate, None if own else engine.seed),
+            Minibatches(dataset, collate, None if own else engine.seed),
             batch_sampler=_DrawStream(engine),  # type: ignore[arg-type]
-            collate_fn=_as_it_is,
+            collate_fn=as_it_is,
             **options,
         )
 

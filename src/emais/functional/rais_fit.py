@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .errors import EmaisError
+from ..errors import EmaisError
 
 D_MIN = 1e-8
 _SHRINK = 0.1  # of the distance to the optimum that a step aims for

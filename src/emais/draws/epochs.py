@@ -5,16 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .rng import mix
+from .uniforms import mix
 
 
-class Scan:
+class Epochs:
     """Epochs without replacement, each reshuffled, as one endless stream cut into minibatches of exactly N.
 
     A minibatch may reach over the end of an epoch into the next. Order is a function of (seed, epoch) alone.
 
-    >>> scan = Scan(4, batch_size=2, seed=0)
-    >>> sorted(torch.cat([scan(1), scan(2)]).tolist())
+    >>> epochs = Epochs(4, batch_size=2, seed=0)
+    >>> sorted(torch.cat([epochs(1), epochs(2)]).tolist())
     [0, 1, 2, 3]
     """
 

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import EmaisError
-from .rng import Uniforms
-from .sampling import ExactSampler
-from .scan import Scan
+from ..errors import EmaisError
+from .epochs import Epochs
+from .sampler import ExactSampler
+from .uniforms import Uniforms
 
 
-class Source(Protocol):
+class DrawSource(Protocol):
     """The next draw is prepared from the present statistics, and made again when they change, until it is taken."""
 
     batch_size: int  # samples a step
@@ -38,14 +38,14 @@ class Source(Protocol):
 
 
 class HostSource:
-    """Draws on the CPU. `scan_steps` steps (None: all) come from epochs without replacement, with r = 1."""
+    """Draws on the CPU. `epoch_steps` steps (None: all) come from epochs without replacement, with r = 1."""
 
-    def __init__(self, num_samples: int, batch_size: int, seed: int, scan_steps: int | None) -> None:
-        self.num_samples, self.batch_size, self.scan_steps = num_samples, batch_size, scan_steps
+    def __init__(self, num_samples: int, batch_size: int, seed: int, epoch_steps: int | None) -> None:
+        self.num_samples, self.batch_size, self.epoch_steps = num_samples, batch_size, epoch_steps
         self.sampler: ExactSampler | None = None
         self.offset: Callable[[], Any] | None = None
         self.step, self.ready = 0, False
-        self._scan = Scan(num_samples, batch_size, seed)
+        self._epochs = Epochs(num_samples, batch_size, seed)
         self._uniforms = Uniforms(seed, 3, batch_size)
         self._ones = np.ones(batch_size, dtype=np.float32)
 
@@ -55,9 +55,9 @@ class HostSource:
         self.ready = True
 
     def _draw(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        if self.scan_steps is None or step <= self.scan_steps:
-            return self._scan(step).numpy(), self._ones.copy()
-        self._scan.forget()
+        if self.epoch_steps is None or step <= self.epoch_steps:
+            return self._epochs(step).numpy(), self._ones.copy()
+        self._epochs.forget()
         u = self._uniforms.host(step)
         if self.sampler is not None:
             return self.sampler.draw_host(u, self.offset and self.offset())
@@ -82,17 +82,17 @@ class DeviceSource:
     """
 
     def __init__(
-        self, num_samples: int, batch_size: int, seed: int, scan_steps: int | None, num_steps: int | None, device: Any
+        self, num_samples: int, batch_size: int, seed: int, epoch_steps: int | None, num_steps: int | None, device: Any
     ) -> None:
-        self.num_samples, self.batch_size, self.scan_steps = num_samples, batch_size, scan_steps
+        self.num_samples, self.batch_size, self.epoch_steps = num_samples, batch_size, epoch_steps
         self.sampler: ExactSampler | None = None
         self.offset: Callable[[], Any] | None = None
         self.ready = False
         self.step = torch.zeros((), dtype=torch.int64, device=device)
-        steps = num_steps if scan_steps is None else scan_steps
+        steps = num_steps if epoch_steps is None else epoch_steps
         if steps is None:
             raise EmaisError(f"epochs on {device} need num_steps: their order is laid out there beforehand")
-        self._order = Scan(num_samples, batch_size, seed).table(steps).to(device) if steps else None
+        self._order = Epochs(num_samples, batch_size, seed).table(steps).to(device) if steps else None
         self._uniforms = Uniforms(seed, 3, batch_size, device)
         self._index = torch.empty(batch_size, dtype=torch.int64, device=device)
         self._r = torch.ones(batch_size, dtype=torch.float32, device=device)
@@ -109,10 +109,10 @@ class DeviceSource:
             return self._sample(step)
         row = (step - 1).clamp(max=len(self._order) - 1).view(1)
         scanned = self._order.index_select(0, row).view(-1).long()
-        if self.scan_steps is None:
+        if self.epoch_steps is None:
             return scanned, self._r
         index, r = self._sample(step)
-        scanning = step <= self.scan_steps
+        scanning = step <= self.epoch_steps
         return torch.where(scanning, scanned, index), torch.where(scanning, 1.0, r)
 
     def _sample(self, step: Tensor) -> tuple[Tensor, Tensor]:

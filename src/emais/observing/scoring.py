@@ -16,14 +16,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from .errors import EmaisError
-from .gradients import logit_gradients
-from .loading import Score
+from ..errors import EmaisError
+from ..functional.gradients import logit_gradients
+from ..loading.draw import Score
 
 
 def score_norms(score: Score, batch: Any, batch_statistics: bool = False) -> Tensor:
-    """Logit-gradient norms (n,) of a batch, from score(batch) -> (losses (n,), logits (n, ...)), made by `looking`."""
-    with looking(batch_statistics), torch.enable_grad():
+    """Logit-gradient norms (n,) of a batch, from score(batch) -> (losses (n,), logits (n, ...)), in `scoring_mode`."""
+    with scoring_mode(batch_statistics), torch.enable_grad():
         result = score(batch)
         if not isinstance(result, tuple) or len(result) != 2:
             raise EmaisError(f"score(batch) must return (losses, logits), got {type(result).__name__}")
@@ -74,7 +74,7 @@ def _is_lazy(module: nn.Module) -> bool:
 
 
 @contextmanager
-def looking(batch_statistics: bool = False) -> Iterator[None]:
+def scoring_mode(batch_statistics: bool = False) -> Iterator[None]:
     """Inside, every model that this thread calls is in evaluation mode and builds no graph; its output begins one.
 
     So BatchNorm's statistics stand still, dropout neither drops nor uses random numbers, no activation is kept, and
@@ -83,7 +83,7 @@ def looking(batch_statistics: bool = False) -> Iterator[None]:
     batch_statistics: BatchNorm that was training normalises by the batch, as in training; its averages stand still.
 
     >>> model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
-    >>> with looking():
+    >>> with scoring_mode():
     ...     z = model(torch.ones(1, 2))
     >>> z.requires_grad, z.grad_fn is None, model.training
     (True, True, True)

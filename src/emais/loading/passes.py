@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from .errors import EmaisError
-from .loading import Draw
+from ..errors import EmaisError
+from .draw import Draw
 
 
 class Pass:
@@ -41,7 +41,7 @@ class Pass:
         self.in_flight.pop(step, None)
 
 
-class Passes:
+class PassTracker:
     """The pass under way, if there is one, and what earlier ones and loaded states have left."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Passes:
                 "r": torch.empty(len(ahead), width, dtype=torch.float32),
             }
         for k, draw in enumerate(ahead):
-            found["index"][k], found["r"][k] = (torch.as_tensor(x) for x in (draw._ticket.index, draw._ticket.r))
+            found["index"][k], found["r"][k] = (torch.as_tensor(x) for x in (draw._record.index, draw._record.r))
         return {"delivered": self.delivered, **found}
 
     def load_state_dict(self, state: dict[str, Any], stamp: Callable[[int, Any, Any], Draw]) -> None:

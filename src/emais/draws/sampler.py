@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .errors import EmaisError, positive_float, positive_int
-from .functional import BOUND_SLACK, adjusted_probabilities, check_flattening
+from ..errors import EmaisError, positive_float, positive_int
+from ..functional.probabilities import BOUND_SLACK, adjusted_probabilities, check_flattening
 
 WEIGHT_MIN, WEIGHT_MAX = 2.0**-63, 2.0**63  # w is kept in this range: positive, and p never degenerates
 _FLAT = 2.0**-30  # w ** _FLAT rounds to 1 over the whole range (and a padding 0 stays 0): the uniform level

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.func import functional_call, grad, vmap
 
-from .errors import EmaisError
+from ..errors import EmaisError
 from .precision import full_precision
 
 _CHAIN = frozenset(

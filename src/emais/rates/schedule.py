@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR, ReduceLROnPlateau, SequentialLR
 
-from .errors import EmaisError, number_above
+from ..errors import EmaisError, number_above
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from ..engine import Engine
 
 
 class EffectiveSchedule:
@@ -71,7 +71,7 @@ class EffectiveSchedule:
 
     def step(self) -> None:
         """Move on by the factor of the optimizer's step that has just been made."""
-        factor = self._engine.monitor.factor()
+        factor = self._engine.monitor.lr_scale()
         if isinstance(self.t_eff, Tensor):
             self.t_eff.add_(factor).clamp_(max=self.num_steps)
         else:

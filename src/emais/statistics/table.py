@@ -34,13 +34,13 @@ class Change:
     once: Any  # 1.0 at the first place of each sample whose value was usable, 0.0 elsewhere
 
 
-class Columns:
+class SampleTable:
     """Named float32 columns of M numbers, started at 0.
 
     A sample that occurs twice in a minibatch takes its first usable value; a value that is NaN, infinite or above
     2^62 changes nothing. In numpy, whose calls cost less; if `resident` in torch, in fixed shapes with no host sync.
 
-    >>> table = Columns(3, ("total",))
+    >>> table = SampleTable(3, ("total",))
     >>> change = table.update(np.array([2, 2]), np.array([5.0, 7.0], np.float32), lambda xp, x, total: (total + x,))
     >>> table["total"]
     tensor([0., 0., 5.])

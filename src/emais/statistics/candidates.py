@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .columns import first_places
-from .errors import EmaisError, number_above, number_from_0, positive_float, positive_int
-from .functional import BOUND_SLACK
-from .sampling import WEIGHT_MIN, num_levels
+from ..draws.sampler import WEIGHT_MIN, num_levels
+from ..errors import EmaisError, number_above, number_from_0, positive_float, positive_int
+from ..functional.probabilities import BOUND_SLACK
+from .limits import ABOVE_0, ANY, FROM_0, Limit
 from .scores import NORM_MAX
-from .state import ABOVE_0, ANY, FROM_0, Limit
+from .table import first_places
 
 BLOCK = 2**20  # samples to lay out at a time
 STATE = ("means", "last_step", "shifts", "totals", "moments", "exponents")

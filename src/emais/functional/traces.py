@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import EmaisError
+from ..errors import EmaisError
 from .precision import full_precision
 
 

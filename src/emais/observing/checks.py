@@ -6,19 +6,19 @@ from typing import Any
 
 from torch import Tensor
 
-from .errors import EmaisError, check_index
-from .gradients import raw_logit_gradients
-from .loading import Draw, Ticket
+from ..errors import EmaisError, check_index
+from ..functional.gradients import raw_logit_gradients
+from ..loading.draw import Draw, DrawRecord
 
 
-def admitted(engine: Any, losses: Tensor, draw: Draw) -> Ticket:
-    """The ticket of a draw that this engine has made, and that was not used yet."""
+def checked_record(engine: Any, losses: Tensor, draw: Draw) -> DrawRecord:
+    """The record of a draw that this engine has made, and that was not used yet."""
     if not isinstance(draw, Draw):
         raise EmaisError(f"draw must be the second item that the loader yields, got {type(draw).__name__}")
-    ticket = draw._ticket
-    if ticket.owner is not engine:
+    record = draw._record
+    if record.owner is not engine:
         raise EmaisError("this draw was made by another engine: its r belongs to that engine's distribution")
-    if ticket.used:
+    if record.used:
         raise EmaisError(
             "this draw was used already: each draw is observed once, take the next from the loader. For a second "
             "forward pass on the same minibatch take (draw.r * losses).mean() yourself; an optimizer that "
@@ -32,10 +32,10 @@ def admitted(engine: Any, losses: Tensor, draw: Draw) -> Ticket:
             hint = "the minibatch lost samples on its way, perhaps in collate_fn, and the draw does not know which"
         shapes = f"shape ({len(draw)},) as the draw, got {tuple(losses.shape)}"
         raise EmaisError(f"losses must be one number a sample, {shapes}: {hint}")
-    return ticket
+    return record
 
 
-def check_looked_at(index: Tensor, losses: Tensor, logits: Tensor, grads: Tensor | None, num_samples: int) -> None:
+def check_refresh(index: Tensor, losses: Tensor, logits: Tensor, grads: Tensor | None, num_samples: int) -> None:
     """Say what is wrong with samples that were looked at but not trained on."""
     for name, x in (("index", index), ("losses", losses)):
         if not isinstance(x, Tensor):

@@ -4,90 +4,27 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .errors import EmaisError
-from .functional import LR_RULES
-from .monitor import Monitor
-from .transfer import Settled
+if TYPE_CHECKING:
+    from .attached import Attached
 
-RULES = (*LR_RULES, "rais")
-UNSTEPPED = (
-    "{} minibatches were observed since an attached optimizer has stepped: attach the one that trains now, and "
-    "remove() the old handle, if it is another; or its steps are being skipped, as GradScaler does while gradients are "
-    "not finite. Until it steps no learning rate is scaled, and the report is of all of them together"
-)
 UNREAD = (
     "the step of {} did not read its learning rate from param_groups, so it could not be scaled: attach the optimizer "
     'that does the work, if this one wraps it, or attach with rule="none"'
 )
-_LINEAR = ("SGD", "ASGD")
-_SQRT = (
-    "Adam",
-    "AdamW",
-    "NAdam",
-    "RAdam",
-    "Adamax",
-    "SparseAdam",
-    "RMSprop",
-    "Adagrad",
-    "Adadelta",
-    "Adafactor",
-)
 
 
-def default_rule(optimizer: Optimizer | None) -> str:
-    """The rule that suits an optimizer's class: linear for SGD, sqrt for the Adam family.
-
-    Paper: sec:epsilon_ems
-    """
-    if optimizer is None:
-        raise EmaisError(f"without an optimizer the rule must be given: one of {', '.join(RULES)}")
-    names = {c.__name__ for c in type(optimizer).__mro__}
-    if names.intersection(_SQRT):
-        return "sqrt"
-    if names.intersection(_LINEAR):
-        return "linear"
-    raise EmaisError(
-        f"no learning-rate rule is known for {type(optimizer).__name__}: pass rule= one of {', '.join(RULES)}"
-    )
-
-
-def check_rule(rule: str) -> str:
-    """Return the rule, or list the ones there are."""
-    if rule not in RULES:
-        raise EmaisError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
-    return rule
-
-
-class Overdue:
-    """Says, once, that minibatches are observed and no attached optimizer steps.
-
-    limit: minibatches that somebody may accumulate; at least 100.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self._told = max(100, limit), False
-
-    def look(self, waiting: int) -> None:
-        """Given how many minibatches there were since a step."""
-        if waiting <= self.limit:
-            self._told = False
-        elif not self._told:
-            self._told = True
-            warnings.warn(UNSTEPPED.format(waiting), stacklevel=2)
-
-
-class OwnStep:
+class ManualStep:
     """For an update that is not a torch optimizer's: what `attach(None)` returns.
 
-    Call `factor()` once after the minibatches of an update have been observed, and multiply its learning rate by it.
+    Call `lr_scale()` once after the minibatches of an update have been observed, and multiply its learning rate by it.
     """
 
     optimizer = None
@@ -95,9 +32,9 @@ class OwnStep:
     def __init__(self, attached: Attached) -> None:
         self._attached, self.used = attached, 0
 
-    def factor(self) -> Any:
+    def lr_scale(self) -> Any:
         """The factor of this update: a float, or a 0-d tensor where the statistics live on a device."""
-        factor = self._attached.factor(self)
+        factor = self._attached.lr_scale(self)
         self._attached.stepped(self)
         return factor
 
@@ -226,7 +163,7 @@ class StepScaler:
         self._factor, self._reads = None, 0
         if not self._handles:  # removed inside the closure
             return
-        factor = self._attached.factor(self)
+        factor = self._attached.lr_scale(self)
         if not isinstance(factor, Tensor) and factor == 0:
             self.optimizer.zero_grad(set_to_none=True)
         else:
@@ -270,70 +207,3 @@ def step_functions(optimizer: Optimizer) -> frozenset[CodeType]:
     """The code of an optimizer's step, and of those that it may call by super()."""
     found = [vars(cls)["step"] for cls in type(optimizer).__mro__ if "step" in vars(cls)]
     return frozenset(inspect.unwrap(step).__code__ for step in found)
-
-
-class Attached:
-    """All optimizers of an engine, and the factor that their steps get.
-
-    settled: inside it, everything observed has arrived, and nothing else comes in; scale: the method's last word on a
-    factor; patience: minibatches that somebody may accumulate.
-    """
-
-    def __init__(self, monitor: Monitor, settled: Settled, scale: Callable[[Any], Any], patience: int) -> None:
-        self.monitor, self._settled, self._scale = monitor, settled, scale
-        self._scalers: tuple[StepScaler | OwnStep, ...] = ()
-        self._loaded: list[int] = []  # `used` of optimizers that are still to be attached after a resume
-        self._overdue = Overdue(patience)
-
-    def __bool__(self) -> bool:
-        return bool(self._scalers)
-
-    def add(self, optimizer: Optimizer | None, rule: str | None) -> StepScaler | OwnStep:
-        """Attach an optimizer, or an update of the user's own, under a rule (None: the one that suits its class)."""
-        if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
-            raise EmaisError(f"attach takes a torch optimizer, got {type(optimizer).__name__}")
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise EmaisError("LBFGS cannot be used: it evaluates its closure several times, a draw is observed once")
-        if any(s.optimizer is optimizer for s in self._scalers):
-            raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
-        rule = check_rule(rule or default_rule(optimizer))
-        if self._scalers and rule != self.monitor.rule:
-            raise EmaisError(
-                f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}: pass the "
-                "same rule= for each"
-            )
-        scaler = OwnStep(self) if optimizer is None else StepScaler(optimizer, self)
-        scaler.used = self._loaded.pop(0) if self._loaded else self.monitor.added
-        self._scalers = (*self._scalers, scaler)
-        self.monitor.rule = rule
-        return scaler
-
-    def forget(self, scaler: StepScaler | OwnStep) -> None:
-        """Detach one; its next step is its own again."""
-        self._scalers = tuple(s for s in self._scalers if s is not scaler)
-
-    def factor(self, scaler: StepScaler | OwnStep) -> Any:
-        """The factor of a step; 1 if no minibatch has come since the last."""
-        with self._settled():
-            return 1.0 if self.monitor.added == scaler.used else self._scale(self.monitor.factor())
-
-    def stepped(self, scaler: StepScaler | OwnStep) -> None:
-        """A step is over: what comes next belongs to another."""
-        with self._settled():
-            scaler.used = self.monitor.added
-            self.monitor.close()
-
-    def observed(self) -> None:
-        """A minibatch has come in: count how many there were since a step."""
-        if self._scalers:
-            self._overdue.look(self.monitor.added - max(scaler.used for scaler in self._scalers))
-
-    def used(self) -> list[int]:
-        """For each, how many minibatches there were at its last step."""
-        return [scaler.used for scaler in self._scalers] + self._loaded
-
-    def restore(self, used: list[int]) -> None:
-        """Go on after `used`, of optimizers in the order in which they were, and will be, attached."""
-        for k, scaler in enumerate(self._scalers):
-            scaler.used = used[k] if k < len(used) else self.monitor.added
-        self._loaded = used[len(self._scalers) :]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -14,38 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .loading import Ticket
-from .precision import full_precision
+from ..functional.precision import full_precision
+from ..loading.draw import DrawRecord
+from .observation import Observation, summarise
 
 _SHIP_WHOLE = 1 << 16  # gradients of up to this many numbers are sent as they are and summed up on arrival
 _HEAD_START = 0.5e-3  # seconds: enough for the main thread to reach backward()
 
 
-@dataclass(frozen=True, eq=False)
-class Observation:
-    """One minibatch as a method learns from it: numpy arrays on the CPU, tensors on a device.
-
-    index, r: of the draw; norms (N,): gradient norms; grad (D,): sum r g; signal (N,): what the method's `signal`
-    gave, or None.
-    """
-
-    step: Any
-    index: Any
-    r: Any
-    norms: Any
-    grad: Any
-    signal: Any = None
-
-
 Handler = Callable[[Observation], None]
 Settled = Callable[[], AbstractContextManager[object]]  # inside, all that was observed is in, and nothing else comes in
-
-
-def summarise(r: Any, grads: Any) -> tuple[Any, Any]:
-    """Gradient norms (N,) and sum r g (D,) of r (N,) and grads (N, D): all that the statistics need."""
-    if isinstance(grads, Tensor):
-        return torch.linalg.vector_norm(grads, dim=1), r @ grads
-    return np.sqrt(np.einsum("nd,nd->n", grads, grads)), r @ grads
 
 
 class _Helper:
@@ -84,7 +61,7 @@ class _Helper:
                 raise error
 
 
-class Mailbox:
+class Handover:
     """Brings an `Observation` to a handler, by the way that costs the training step least.
 
     Training on a GPU, statistics on the CPU: the gradients travel in pinned memory behind an event, so nobody waits
@@ -104,43 +81,43 @@ class Mailbox:
         self._helper: _Helper | None = None
         self._hurry = threading.Event()
         self._buffers: list[Tensor] = []
-        self._letters: list[Callable[[], None]] = []  # to be received when asked for
+        self._waiting: list[Callable[[], None]] = []  # to be received when asked for
         self.lock = threading.RLock()  # of whoever posts or asks
         self.settled = _Settled(self)
 
-    def post(self, step: int | Tensor, ticket: Ticket, grads: Tensor, signal: Tensor | None = None) -> None:
+    def post(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None = None) -> None:
         """Send one minibatch: grads (N, D) and a method's signal (N,) on the device that trains."""
-        if not isinstance(ticket.index, np.ndarray):
+        if not isinstance(record.index, np.ndarray):
             handle = self._handle_aside if self.overlap else self._handle_here
-            handle(step, ticket, grads, signal)
+            handle(step, record, grads, signal)
         elif grads.is_cuda:
-            self._send(step, ticket, grads, signal)
+            self._send(step, record, grads, signal)
         else:
             # sync, on devices other than these
             signal = None if signal is None else signal.cpu().clone()  # it may be the losses, and is read later
-            self._letters.append(partial(self._receive, step, ticket, grads.cpu(), signal))
+            self._waiting.append(partial(self._receive, step, record, grads.cpu(), signal))
 
-    def _handle_here(self, step: Any, ticket: Ticket, grads: Tensor, signal: Tensor | None) -> None:
-        norms, grad = summarise(ticket.r, grads.to(ticket.r.device, torch.float32))
-        self._handle(Observation(step, ticket.index, ticket.r, norms, grad, signal))
+    def _handle_here(self, step: Any, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
+        norms, grad = summarise(record.r, grads.to(record.r.device, torch.float32))
+        self._handle(Observation(step, record.index, record.r, norms, grad, signal))
 
-    def _receive(self, step: Any, ticket: Ticket, grads: Tensor, signal: Tensor | None) -> None:
-        norms, grad = summarise(ticket.r, grads.float().numpy())
+    def _receive(self, step: Any, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
+        norms, grad = summarise(record.r, grads.float().numpy())
         mark = None if signal is None else signal.float().numpy()
-        self._handle(Observation(step, ticket.index, ticket.r, norms, grad, mark))
+        self._handle(Observation(step, record.index, record.r, norms, grad, mark))
 
-    def _handle_aside(self, step: Any, ticket: Ticket, grads: Tensor, signal: Tensor | None) -> None:
+    def _handle_aside(self, step: Any, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
         self._side = self._side or torch.cuda.Stream(grads.device)
         self._side.wait_stream(torch.cuda.current_stream(grads.device))
-        self._held.append((step, ticket, grads, signal))
+        self._held.append((step, record, grads, signal))
         with torch.cuda.stream(self._side):
-            self._handle_here(step, ticket, grads, signal)
+            self._handle_here(step, record, grads, signal)
             self._prepare()
 
-    def _send(self, step: Any, ticket: Ticket, grads: Tensor, signal: Tensor | None) -> None:
-        n, whole = len(ticket.index), grads.numel() <= _SHIP_WHOLE
+    def _send(self, step: Any, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
+        n, whole = len(record.index), grads.numel() <= _SHIP_WHOLE
         if not whole:
-            grads = torch.cat(summarise(torch.from_numpy(ticket.r).to(grads.device), grads.float()))
+            grads = torch.cat(summarise(torch.from_numpy(record.r).to(grads.device), grads.float()))
         host = self._copy(grads)
         aside = None if signal is None else self._copy(signal)
         arrived = torch.cuda.Event()
@@ -150,11 +127,11 @@ class Mailbox:
             self._hurry.wait(_HEAD_START)
             arrived.synchronize()
             if whole:
-                self._receive(step, ticket, host, aside)
+                self._receive(step, record, host, aside)
             else:
                 norms, grad = np.split(host.numpy(), (n,))
                 mark = None if aside is None else aside.float().numpy()
-                self._handle(Observation(step, ticket.index, ticket.r, norms, grad, mark))
+                self._handle(Observation(step, record.index, record.r, norms, grad, mark))
             self._buffers.extend([host] if aside is None else [host, aside])
             self._prepare()
 
@@ -188,9 +165,9 @@ class Mailbox:
                 self._helper.wait()
             finally:
                 self._hurry.clear()
-        if self._letters:
-            while self._letters:
-                self._letters.pop(0)()
+        if self._waiting:
+            while self._waiting:
+                self._waiting.pop(0)()
             self._prepare()  # at once: what it reads and runs is still in the processor's caches
 
 
@@ -200,23 +177,23 @@ class _Settled:
     Every public call of an engine runs in it, or under its lock: used from several threads, each call is whole.
     """
 
-    def __init__(self, mailbox: Mailbox) -> None:
-        self._mailbox, self._lock = mailbox, mailbox.lock
+    def __init__(self, mailbox: Handover) -> None:
+        self._handover, self._lock = mailbox, mailbox.lock
 
     def __call__(self) -> _Settled:
         return self
 
     def __enter__(self) -> None:
-        if self._mailbox.is_handling():  # the main thread waits for it inside
+        if self._handover.is_handling():  # the main thread waits for it inside
             return
         self._lock.acquire()
         try:
             with full_precision():
-                self._mailbox.drain()
+                self._handover.drain()
         except BaseException:
             self._lock.release()
             raise
 
     def __exit__(self, *_: object) -> None:
-        if not self._mailbox.is_handling():
+        if not self._handover.is_handling():
             self._lock.release()

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import EmaisError, check_index, positive_float, positive_int, usable_device
-from .state import FROM_0, Limit
+from ..errors import EmaisError, check_index, positive_float, positive_int, usable_device
+from .limits import FROM_0, Limit
 
 STARTS = ("zero", "first")
 _NEVER = torch.iinfo(torch.int64).max

@@ -10,16 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .functional import (
-    GradientSums,
-    VarianceTraces,
-    guard_scale,
-    moment_gain,
-    scale_ratio,
-)
-from .scores import NORM_MAX
-from .state import ANY, FROM_0, Limit
-from .transfer import Observation
+from ..functional.rates import guard_scale, moment_gain, scale_ratio
+from ..functional.traces import GradientSums, VarianceTraces
+from ..statistics.limits import ANY, FROM_0, Limit
+from ..statistics.scores import NORM_MAX
+from .observation import Observation
 
 OTHER_SHAPE = (
     "logits of another shape than those of the minibatch before, and no optimizer step between the two: the report and "
@@ -50,10 +45,10 @@ class Monitor:
         self.open, self.added = False, 0  # whether a window is open; minibatches so far
         # gradient norms left out, and factors replaced by 1
         self.counts = self._zeros(2, "int64")
-        self._gain = self._zeros(3, "float64")  # moving averages for the rule "rais"
+        self._rais_moments = self._zeros(3, "float64")  # moving averages for the rule "rais"
         self._window: GradientSums | None = None
         self._before: GradientSums | None = None
-        self._factor: Any = None
+        self._lr_scale: Any = None
         self._bad: Any = False
 
     def _zeros(self, n: int, dtype: str) -> Any:
@@ -61,15 +56,15 @@ class Monitor:
             return np.zeros(n, dtype)
         return torch.zeros(n, dtype=getattr(torch, dtype), device=self.device)
 
-    def add(self, seen: Observation) -> None:
+    def add(self, observed: Observation) -> None:
         """Take in a minibatch."""
-        sums = GradientSums.from_norms(seen.r, seen.norms, seen.grad)
-        if self._xp is torch or not np.maximum.reduce(seen.norms) <= NORM_MAX:
-            self.counts[0] += (~(seen.norms <= NORM_MAX)).sum()
+        sums = GradientSums.from_norms(observed.r, observed.norms, observed.grad)
+        if self._xp is torch or not np.maximum.reduce(observed.norms) <= NORM_MAX:
+            self.counts[0] += (~(observed.norms <= NORM_MAX)).sum()
         if self.open and self._window is not None and self._goes_on(self._window, sums):
             sums = self._window + sums
         self.added += 1
-        self._window, self.open, self._factor, self.step = sums, True, None, seen.step
+        self._window, self.open, self._lr_scale, self.step = sums, True, None, observed.step
 
     def _goes_on(self, window: GradientSums, sums: GradientSums) -> bool:
         """Whether a minibatch joins the open window, or begins it anew."""
@@ -83,12 +78,12 @@ class Monitor:
         """End the window: the optimizer has stepped."""
         if not self.open:
             return
-        if self._factor is not None:
+        if self._lr_scale is not None:
             self.counts[1] += self._bad
         if self.smoothing:
             self._carry(self._smoothed())
         if self.rule == "rais":
-            self._gain[:] = self._averaged()
+            self._rais_moments[:] = self._averaged()
         self.open = False
 
     def _smoothed(self) -> GradientSums:
@@ -132,8 +127,8 @@ class Monitor:
         w = self._window
         both, mu2 = w.moments / w.num, w.grad @ w.grad / w.num**2
         new = np.array((both[1], both[0], mu2)) if self._xp is np else torch.stack((both[1], both[0], mu2))
-        mixed = (1 - RAIS_WEIGHT) * self._gain + RAIS_WEIGHT * new
-        return self._xp.where(self._finite(mixed), mixed, self._gain)
+        mixed = (1 - RAIS_WEIGHT) * self._rais_moments + RAIS_WEIGHT * new
+        return self._xp.where(self._finite(mixed), mixed, self._rais_moments)
 
     def sums(self) -> tuple[Any, Any]:
         """(sum |rg|^2, sum r|g|^2, sum r|g|) and |sum r g|^2 of the latest window: what a log of its own needs."""
@@ -155,21 +150,21 @@ class Monitor:
         assert self._window is not None
         return (self._smoothed() if self.smoothing else self._window).traces(self.unbiased)
 
-    def factor(self) -> Any:
+    def lr_scale(self) -> Any:
         """The guarded learning-rate factor of this window under the current rule, computed once a window.
 
         A 0-d tensor where the statistics live on a GPU, a float where they live on the CPU.
         """
-        if self._factor is None:
+        if self._lr_scale is None:
             if self._window is None:
                 return 1.0
             if self.rule == "rais":
-                uniform, drawn, mean = self._averaged() if self.open else self._gain
+                uniform, drawn, mean = self._averaged() if self.open else self._rais_moments
                 ratio = moment_gain(uniform, drawn, mean, self._window.num)
             else:
                 ratio = scale_ratio(self._raw_traces(), self.rule)
-            self._factor, self._bad = guard_scale(ratio, self.max_scale)
-        return self._factor
+            self._lr_scale, self._bad = guard_scale(ratio, self.max_scale)
+        return self._lr_scale
 
     def state_dict(self) -> dict[str, Any]:
         """Counts, what is averaged over steps, the open window if there is one, and the factor of one that is closed.
@@ -177,20 +172,20 @@ class Monitor:
         A closed window is not kept: its gradient may be long, and all that is still asked of it is the factor.
         """
         before = self._before if self._before is not None and self._usable(self._before) else None
-        factor = math.nan if self.open or self._factor is None else float(self._factor)
+        scale = math.nan if self.open or self._lr_scale is None else float(self._lr_scale)
         return {
             "added": self.added,
             "step": int(self.step),
             "counts": torch.as_tensor(self.counts, device=self.device).cpu().clone(),
-            "gain": torch.as_tensor(self._gain, device=self.device).cpu().clone(),
-            "factor": torch.tensor(factor, dtype=torch.float64, device="cpu"),
+            "rais_moments": torch.as_tensor(self._rais_moments, device=self.device).cpu().clone(),
+            "lr_scale": torch.tensor(scale, dtype=torch.float64, device="cpu"),
             "before": saved_sums(before),
             "window": saved_sums(self._window if self.open else None),
         }
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Refuse values that no run can have saved. A window that is open may hold a minibatch that is not finite."""
-        for name, limit in (("counts", FROM_0), ("gain", ANY), ("factor", Limit(0.0, finite=False))):
+        for name, limit in (("counts", FROM_0), ("rais_moments", ANY), ("lr_scale", Limit(0.0, finite=False))):
             limit.check(state[name], f"monitor.{name}")
         for name in ("before", "window"):
             for part, high in (("num", 2.0**53), ("share", 1.0)):
@@ -203,9 +198,9 @@ class Monitor:
         self._before, window = (self._loaded_sums(state[name]) for name in ("before", "window"))
         self.open, self._window = window is not None, self._before if window is None else window
         self.added, self.step, self._bad = state["added"], state["step"], False
-        self.counts[:], self._gain[:] = (self._own(state[name]) for name in ("counts", "gain"))
-        factor = float(state["factor"])
-        self._factor = None if math.isnan(factor) else self._own(state["factor"])[()]
+        self.counts[:], self._rais_moments[:] = (self._own(state[name]) for name in ("counts", "rais_moments"))
+        scale = float(state["lr_scale"])
+        self._lr_scale = None if math.isnan(scale) else self._own(state["lr_scale"])[()]
 
     def _own(self, saved: Tensor) -> Any:
         """A saved tensor as one of the arrays here."""

@@ -1,0 +1,1 @@
+"""How a draw travels with its minibatch: the loader, a pass and its draws in flight, workers."""

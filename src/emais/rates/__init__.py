@@ -1,0 +1,1 @@
+"""The learning rate: the factor of one step, and a schedule in effective steps."""

@@ -1,0 +1,107 @@
+"""All optimizers of an engine: what is attached, and the factor that a step gets."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from ..errors import EmaisError
+from ..observing.handover import Settled
+from ..observing.monitor import Monitor
+from .rules import check_rule, default_rule
+from .scaling import ManualStep, StepScaler
+
+UNSTEPPED = (
+    "{} minibatches were observed since an attached optimizer has stepped: attach the one that trains now, and "
+    "remove() the old handle, if it is another; or its steps are being skipped, as GradScaler does while gradients are "
+    "not finite. Until it steps no learning rate is scaled, and the report is of all of them together"
+)
+
+
+class StepReminder:
+    """Says, once, that minibatches are observed and no attached optimizer steps.
+
+    limit: minibatches that somebody may accumulate; at least 100.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self._told = max(100, limit), False
+
+    def look(self, waiting: int) -> None:
+        """Given how many minibatches there were since a step."""
+        if waiting <= self.limit:
+            self._told = False
+        elif not self._told:
+            self._told = True
+            warnings.warn(UNSTEPPED.format(waiting), stacklevel=2)
+
+
+class Attached:
+    """All optimizers of an engine, and the factor that their steps get.
+
+    settled: inside it, everything observed has arrived, and nothing else comes in; scale: the method's last word on a
+    factor; patience: minibatches that somebody may accumulate.
+    """
+
+    def __init__(self, monitor: Monitor, settled: Settled, scale: Callable[[Any], Any], patience: int) -> None:
+        self.monitor, self._settled, self._scale = monitor, settled, scale
+        self._scalers: tuple[StepScaler | ManualStep, ...] = ()
+        self._loaded: list[int] = []  # `used` of optimizers that are still to be attached after a resume
+        self._reminder = StepReminder(patience)
+
+    def __bool__(self) -> bool:
+        return bool(self._scalers)
+
+    def add(self, optimizer: Optimizer | None, rule: str | None) -> StepScaler | ManualStep:
+        """Attach an optimizer, or an update of the user's own, under a rule (None: the one that suits its class)."""
+        if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
+            raise EmaisError(f"attach takes a torch optimizer, got {type(optimizer).__name__}")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise EmaisError("LBFGS cannot be used: it evaluates its closure several times, a draw is observed once")
+        if any(s.optimizer is optimizer for s in self._scalers):
+            raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
+        rule = check_rule(rule or default_rule(optimizer))
+        if self._scalers and rule != self.monitor.rule:
+            raise EmaisError(
+                f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}: pass the "
+                "same rule= for each"
+            )
+        scaler = ManualStep(self) if optimizer is None else StepScaler(optimizer, self)
+        scaler.used = self._loaded.pop(0) if self._loaded else self.monitor.added
+        self._scalers = (*self._scalers, scaler)
+        self.monitor.rule = rule
+        return scaler
+
+    def forget(self, scaler: StepScaler | ManualStep) -> None:
+        """Detach one; its next step is its own again."""
+        self._scalers = tuple(s for s in self._scalers if s is not scaler)
+
+    def lr_scale(self, scaler: StepScaler | ManualStep) -> Any:
+        """The factor of a step; 1 if no minibatch has come since the last."""
+        with self._settled():
+            return 1.0 if self.monitor.added == scaler.used else self._scale(self.monitor.lr_scale())
+
+    def stepped(self, scaler: StepScaler | ManualStep) -> None:
+        """A step is over: what comes next belongs to another."""
+        with self._settled():
+            scaler.used = self.monitor.added
+            self.monitor.close()
+
+    def observed(self) -> None:
+        """A minibatch has come in: count how many there were since a step."""
+        if self._scalers:
+            self._reminder.look(self.monitor.added - max(scaler.used for scaler in self._scalers))
+
+    def used(self) -> list[int]:
+        """For each, how many minibatches there were at its last step."""
+        return [scaler.used for scaler in self._scalers] + self._loaded
+
+    def restore(self, used: list[int]) -> None:
+        """Go on after `used`, of optimizers in the order in which they were, and will be, attached."""
+        for k, scaler in enumerate(self._scalers):
+            scaler.used = used[k] if k < len(used) else self.monitor.added
+        self._loaded = used[len(self._scalers) :]

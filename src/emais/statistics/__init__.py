@@ -1,0 +1,1 @@
+"""Numbers kept for each sample, on the CPU or on a device."""
