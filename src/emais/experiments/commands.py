@@ -15,7 +15,8 @@ from .analysis.paper import SEEDS
 from .analysis.quantities import average, middle
 from .analysis.settings import STAR, Setting, present, settings_of
 from .config import Config, choose
-from .demo import with_spread
+from .files import write_whole
+from .numbers import with_sd
 from .report.figures import scatter
 from .report.tables.cells import to_markdown
 from .report.tables.rows import number_cell
@@ -82,7 +83,7 @@ def reproduce(
     label: str, given: Path | None, seeds: int | None, device: str | None, data: Path | None, budget: float | None
 ) -> None:
     """Run what a table or figure lacks, as far as it is made of runs, and print it, or say where it is."""
-    choose("table or figure", label, [*ITEMS, *scatter.TITLES, *LABELS])
+    choose("table or figure", label, [*ITEMS, *scatter.STUDY_TITLES, *LABELS])
     folder = given or Path("results")
     must_be_folder("--results", folder)
     if label not in ITEMS and (seeds is not None or budget is not None):
@@ -102,7 +103,7 @@ def reproduce(
     study = folder / "full_logit.jsonl"
     if not {record["step"] for record in read_study(study)} >= set(SNAPSHOTS):
         write_study(study, SNAPSHOTS, 0, device, data)
-    print(f"{scatter.TITLES[label]}: {study}; `emais report` draws it.")
+    print(f"{scatter.STUDY_TITLES[label]}: {study}; `emais report` draws it.")
 
 
 def print_times(label: str, folder: Path) -> None:
@@ -144,7 +145,8 @@ def reproduce_runs(label: str, folder: Path, seeds: int, device: str, data: Path
 
 def report(source: Path, out: Path) -> None:
     """All tables and figures as one page, or, where a file is given, all its runs."""
-    from .report.report import write_own, write_report
+    from .report.report import write_report
+    from .report.user_runs import own_page
 
     must_be_file("--out", out, "report.html")
     if source.is_file() or source.suffix == ".jsonl":
@@ -152,7 +154,7 @@ def report(source: Path, out: Path) -> None:
         if not records:
             raise EmaisError(f"there are no results in {source}: give a file that `emais train` has written")
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_own(records, out, source)
+        write_whole(out, own_page(records, source))
     else:
         records = read_all(source)
         if not records:
@@ -187,7 +189,7 @@ def must_be_folder(option: str, path: Path) -> None:
 
 def listing() -> str:
     """All labels and what they stand for."""
-    titles = {label: item.title for label, item in ITEMS.items() if not item.beyond} | LABELS | scatter.TITLES
+    titles = {label: item.title for label, item in ITEMS.items() if not item.beyond} | LABELS | scatter.STUDY_TITLES
     beyond = {label: item.title for label, item in ITEMS.items() if item.beyond}
     width = max(map(len, titles | beyond))
     lines = [[f"{label:<{width}}  {title}" for label, title in part.items()] for part in (titles, beyond)]
@@ -246,7 +248,7 @@ def summary(configs: list[Config], records: list[Record]) -> str:
         words = "mAP" if setting.metric == "map" else "test error"
         count = len(setting.values)
         seeds = f"{count} seed{'s' if count > 1 else ''}"
-        metric = f"{words} {with_spread(list(setting.values), 2)} %"
+        metric = f"{words} {with_sd(setting.mean, setting.sd)} %"
         lines.append(f"{in_words(setting.config)}: {', '.join([metric, *measured(setting)])} ({seeds})")
     return "\n".join(lines)
 

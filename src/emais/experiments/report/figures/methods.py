@@ -11,7 +11,18 @@ from ...runs.catalogue import ITEMS
 from ...runs.store import Record
 from ..tables.step_times import Case, best_case
 from .chart import Chart
-from .curves import CLIPPED, HIGH, Figure, Line, key_of, metric_chart, place, score_chart, series, size_chart
+from .curves import (
+    CLIPPED,
+    HIGH,
+    Figure,
+    Line,
+    chart_name,
+    data_and_steps,
+    metric_chart,
+    score_chart,
+    series,
+    size_chart,
+)
 from .notes import scores_note, sizes_note, still_note, who
 from .paper import paper_figures
 
@@ -33,10 +44,10 @@ def method_figures(label: str, records: Sequence[Record], timings: Sequence[Reco
     metrics, sizes, scores = [], [], []
     for row in rows:
         lines: list[Line] = [(s, starred(s.config), None) for s in row]
-        where = f"{place(row[0])}{f', weight decay {decimal(row[0].config.weight_decay)}' if many else ''}"
-        metrics.append(metric_chart(f"{kind}, {where}", lines, key_of(row[0], f"{label}-metric")))
-        sizes.append(size_chart(f"Nₑₘₛ, {where}", lines, key_of(row[0], f"{label}-size")))
-        scores.append(score_chart(f"S(W), {where}", lines, key_of(row[0], f"{label}-score")))
+        where = f"{data_and_steps(row[0])}{f', weight decay {decimal(row[0].config.weight_decay)}' if many else ''}"
+        metrics.append(metric_chart(f"{kind}, {where}", lines, chart_name(row[0], f"{label}-metric")))
+        sizes.append(size_chart(f"Nₑₘₛ, {where}", lines, chart_name(row[0], f"{label}-size")))
+        scores.append(score_chart(f"S(W), {where}", lines, chart_name(row[0], f"{label}-score")))
     data = f"{first.title}{' with Adam' if first.config.optimizer == 'adam' else ''}"
     title = f"{who(settings, ITEMS[label])}, {data}"
     found = [
@@ -58,7 +69,7 @@ def over_time(one: Chart, row: Sequence[Setting], case: Case, label: str) -> Cha
     """The same chart with seconds on its x axis, for the methods whose step was timed."""
     timed = [(s, case.ms(s.config.method) / 1e3) for s in row if s.config.method in case.methods]
     drawn = [series(s, s.metric, starred(s.config), cost=cost) for s, cost in timed]
-    return replace(one, x_label="seconds", series=drawn, name=key_of(row[0], f"{label}-time"))
+    return replace(one, x_label="seconds", series=drawn, name=chart_name(row[0], f"{label}-time"))
 
 
 def untimed(rows: Sequence[Sequence[Setting]], case: Case) -> str:
@@ -76,9 +87,9 @@ def auto_figure(records: Sequence[Record]) -> list[Figure]:
             continue
         lines: list[Line] = [(s, starred(s.config), None) for s in row if not s.config.options]
         lines += [(s, variant(s.config).partition(" with ")[2], k) for s, k in zip(alone, (1, 2, 4, 3), strict=False)]
-        key = key_of(row[0], "auto")
+        key = chart_name(row[0], "auto")
         charts += [
-            metric_chart(f"Test error, {place(row[0])}", lines, f"{key}-1"),
+            metric_chart(f"Test error, {data_and_steps(row[0])}", lines, f"{key}-1"),
             size_chart("Nₑₘₛ", lines, f"{key}-2"),
             score_chart("S(W)", lines, f"{key}-3"),
         ]
