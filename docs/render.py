@@ -11,6 +11,7 @@ the pictures under docs/img have no template.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ from emais.experiments.analysis.paper import NAMES, OURS
 from emais.experiments.analysis.settings import by_row, of_item
 from emais.experiments.analysis.verdicts import bold
 from emais.experiments.commands import read_all, read_file
-from emais.experiments.numbers import with_sd
+from emais.experiments.numbers import decimal, with_sd
 from emais.experiments.report.report import markdown_page
 from emais.experiments.report.tables.step_times import read_timings
 from emais.experiments.runs.catalogue import ITEMS
@@ -70,6 +71,27 @@ def norms_agree(step: int) -> float:
     return statistics.correlation(found["norms"]["full"], found["norms"]["logit"])
 
 
+def benchmark(file: str, **wanted: Any) -> dict[str, Any]:
+    """The first row of a benchmark's results that has these values."""
+    lines = (ROOT / "benchmarks/results" / file).read_text("utf-8").splitlines()
+    return next(row for row in map(json.loads, lines) if all(row[k] == v for k, v in wanted.items()))
+
+
+def sampler_ms(samples: int, way: str = "emais") -> float:
+    """Milliseconds of an update and a draw of 128 from so many samples."""
+    return float(benchmark("sampler.jsonl", M=samples, N=128, way=way)["ms"])
+
+
+def arrival_ms(way: str) -> float:
+    """Milliseconds of CPU time that 128 images of 3x32x32 bytes from a worker cost the training process."""
+    return float(benchmark("parcels.jsonl", case="393216 bytes and labels", method=way)["cpu_ms"])
+
+
+def refit_ms() -> float:
+    """Milliseconds of a refit of RAIS at 50,000 observations."""
+    return float(benchmark("refit.jsonl", num_samples=50_000)["ms"])
+
+
 def step_ratio(case: str, method: str, spread: bool = True) -> str:
     """The time of a step over plain SGD's, as the benchmarks measured it, and its range over processes."""
     row = next(t for t in read_timings(ROOT / "benchmarks/results") if (t["case"], t["method"]) == (case, method))
@@ -77,12 +99,18 @@ def step_ratio(case: str, method: str, spread: bool = True) -> str:
     return f"{row['ratio']:.3f}{low_high}"
 
 
+def step_ms(case: str, method: str) -> float:
+    """Milliseconds of a step."""
+    found = next(t for t in read_timings(ROOT / "benchmarks/results") if (t["case"], t["method"]) == (case, method))
+    return float(found["ms"])
+
+
 def environment(facts: Facts) -> Environment:
     """What templates may call: all facts by their names, tables, and `claim`."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
     )
-    made.filters["points"] = points
+    made.filters |= {"points": points, "decimal": decimal, "with_sd": lambda s: with_sd(s.mean, s.sd)}
     named: dict[str, Any] = {name: getattr(facts, name) for name in dir(facts) if not name.startswith("_")}
     made.globals |= named | {"claim": claim, "beside_paper": lambda label: beside_paper(facts, label)}
     made.globals |= {
@@ -90,6 +118,10 @@ def environment(facts: Facts) -> Environment:
         "replayed": make_auto.replayed,
         "norms_agree": norms_agree,
         "step_ratio": step_ratio,
+        "step_ms": step_ms,
+        "sampler_ms": sampler_ms,
+        "arrival_ms": arrival_ms,
+        "refit_ms": refit_ms,
     }
     return made
 

@@ -1,4 +1,4 @@
-"""The code on the pages of docs/ runs, pages are rendered from the results, and costs are the measured ones."""
+"""The code on the pages of docs/ runs, and pages are rendered from the results."""
 
 import copy
 import doctest
@@ -318,52 +318,3 @@ def test_a_number_that_was_never_measured_is_not_printed(render):
     page = render.environment(render.Facts([])).from_string("{{ value('fmnist', 6250, 'emais') }}")
     with pytest.raises(LookupError, match=r"there are no runs of .*emais"):
         page.render()
-
-
-# ---- costs
-
-
-def words(path):
-    return " ".join(path.read_text().split())
-
-
-def measured(file):
-    """The rows of a benchmark."""
-    return [json.loads(line) for line in (STEPS / file).read_text().splitlines()]
-
-
-def ratios(file, case):
-    """The ratio of each method, as the benchmark wrote it down."""
-    return {t["method"]: t["ratio"] for t in measured(file) if t["case"] == case}
-
-
-def test_what_the_readme_says_of_the_sampler_is_measured():
-    times = [row["ms"] for row in measured("sampler.jsonl") if (row["way"], row["N"]) == ("emais", 128)]
-    assert f"take {min(times):.2f} to {max(times):.2f} ms from 10⁴ to 10⁸ samples" in words(README)
-
-
-def test_what_a_minibatch_from_a_worker_costs_is_the_measured_time():
-    cost = {row["method"]: row["cpu_ms"] for row in measured("parcels.jsonl") if row["case"].startswith("393216 ")}
-    said = "{shared:.2f} ms of CPU time, by value {by value:.2f}, with labels alone by value {labels by value:.2f}"
-    assert said.format(**cost) in words(DOCS / "architecture.md")
-
-
-def near(told, measured):
-    """Whether numbers in words are the measured ones, to their last digit."""
-    ends = [0.51 * 10.0 ** -len(number.partition(".")[2]) for number in told]
-    return all(abs(float(a) - b) <= end for a, b, end in zip(told, measured, ends, strict=True))
-
-
-def test_the_step_times_of_a_network_alone_are_the_measured_ones():
-    """A row for each in costs.md."""
-    models = {"ResNet18": "resnet18", "ResNet50": "resnet50", "LeNet5-ReLU": "lenet5-relu"}
-    own = {name: ratios(f"single_{model}.jsonl", f"{model} alone") for name, model in models.items()}
-    for name, times in own.items():
-        cells = re.search(rf"^\| {name}, H200, alone \|(.*)\| \|$", COSTS.read_text(), re.M)[1]
-        assert near(cells.replace("|", " ").split(), [times[m] for m in ("emais", "emais-auto", "rais")])
-    short = [f"{own['LeNet5-ReLU'][m]:.2f}" for m in ("emais", "emais-auto")]
-    assert f"0.36 ms, so little that the bookkeeping shows: {' and '.join(short)}" in words(COSTS)
-    others = ("sgd-uni", "confidence", "confvar", "self-paced", "presampling")
-    listed = re.search(r"alone: (sgd-uni [^.]*\.\d+.*?)\. ", words(COSTS))[1]
-    assert re.findall(r"([a-z-]+) [\d.]+", listed) == list(others)
-    assert near(re.findall(r"[\d.]+", listed), [own["ResNet18"][m] for m in others])

@@ -2,12 +2,18 @@
 
 import math
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 from emais.experiments.analysis.facts import HOMES, Facts, claim
+from emais.experiments.analysis.quantities import best_of
+from emais.experiments.analysis.settings import of_item
+from emais.experiments.commands import read_all
 from emais.experiments.config import Config
-from emais.experiments.runs.catalogue import HELD_OUT, ITEMS
+from emais.experiments.runs.catalogue import CHOSEN, HELD_OUT, ITEMS
+
+RESULTS = Path(__file__).parent.parent / "results"
 
 
 def record(method, seed, error, steps=6250, **changes):
@@ -75,7 +81,7 @@ def test_the_order_and_the_agreement_with_the_paper():
 def test_the_best_rate_and_held_out_seeds():
     chosen = [
         run
-        for lr, error in ((0.003, 14.0), (0.01, 12.0), (0.03, 10.0), (0.1, 11.0))
+        for lr, error in ((0.003, 14.0), (0.01, 12.0), (0.03, 10.0), (0.1, 11.0), (0.3, 12.0))
         for run in runs("emais", (error,), lr=lr)
     ]
     later = [run | {"seed": HELD_OUT + run["seed"]} for run in runs("emais", (9.0, 9.2), lr=0.03)]
@@ -98,3 +104,27 @@ def test_what_was_not_run_is_an_error(facts):
     with pytest.raises(ValueError, match="does not hold any more"):
         claim(False)
     assert claim(True) == ""
+
+
+def test_what_is_called_tuned_is_the_best_of_what_was_tried():
+    """By the committed runs: first the rate, then the weight decay at that rate."""
+    records = read_all(RESULTS)
+    for steps, label in ((6250, "tuned_lr"), (25000, "tuned_lr_25000")):
+        for method, (rate, decay) in CHOSEN[steps].items():
+            assert Facts(records).best(label, method).config.lr == float(rate)
+            tried = [s for s in of_item(ITEMS["tuned_decay"], records) if s.config.method == method]
+            found = best_of([s for s in tried if s.config.num_steps == steps])
+            assert found is not None
+            assert (found.config.lr, found.config.weight_decay) == (float(rate), float(decay))
+
+
+def test_tuned_methods_are_judged_by_other_seeds():
+    chosen = [c for c in ITEMS["tuned"].configs(3) if c.num_steps == 6250 and c.method in ("sgd-scan", "emais")]
+    worse = {"sgd-scan": 1.0, "emais": 0.0}
+    records = [vars(c) | {"test_error": 9.0 + worse[c.method] + 0.01 * c.seed} for c in chosen]
+    facts = Facts([*records, *(r | {"seed": r["seed"] - HELD_OUT, "test_error": 5.0} for r in records)])
+    assert facts.tuned(6250, "emais").mean == pytest.approx(9.0 + 0.01 * (HELD_OUT + 1))
+    assert facts.tuned_sure(6250, "emais")
+    assert not facts.tuned_sure(6250, "sgd-scan", "emais")
+    with pytest.raises(LookupError, match="there are no runs of rais at its tuned rate over 6250 steps"):
+        facts.tuned(6250, "rais")

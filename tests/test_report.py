@@ -33,7 +33,7 @@ from emais.experiments.report.tables.comparisons import fits
 from emais.experiments.report.tables.results import markdown, tables
 from emais.experiments.report.tables.step_times import best_case, cost_table, read_timings, time_tables, timings_of
 from emais.experiments.report.tables.steps_to_error import steps_table
-from emais.experiments.runs.catalogue import ITEMS
+from emais.experiments.runs.catalogue import HELD_OUT, ITEMS
 from emais.experiments.runs.store import LAYOUT
 
 POINTS = 4
@@ -261,25 +261,39 @@ def test_other_data_are_not_judged_and_more_map_is_better() -> None:
 def test_tuned_learning_rates() -> None:
     tuned = [
         record(replace(fmnist(method), lr=lr, seed=seed), error + seed)
-        for method, errors in (("sgd-scan", (15, 11, 10, 20)), ("emais", (14, 9, 12, 90)))
-        for lr, error in zip((0.003, 0.01, 0.03, 0.1), errors, strict=True)
+        for method, errors in (("sgd-scan", (15, 11, 10, 20, 30)), ("emais", (14, 9, 12, 90, 90)))
+        for lr, error in zip((0.003, 0.01, 0.03, 0.1, 0.3), errors, strict=True)
         for seed in (0, 1)
     ]
     text = markdown("tuned_lr", tuned)
-    assert "| SGD-Scan | 15.50 ± 0.71 | 11.50 ± 0.71 | **10.50 ± 0.71** | 20.50 ± 0.71 | 0.03 |" in text
-    assert "| EMAIS | 14.50 ± 0.71 | **9.50 ± 0.71** | 12.50 ± 0.71 | 90.50 ± 0.71 | 0.01 |" in text
+    assert "| SGD-Scan | 15.50 ± 0.71 | 11.50 ± 0.71 | **10.50 ± 0.71** | 20.50 ± 0.71 | 30.50 ± 0.71 | 0.03 |" in text
+    assert "| EMAIS | 14.50 ± 0.71 | **9.50 ± 0.71** | 12.50 ± 0.71 | 90.50 ± 0.71 | 90.50 ± 0.71 | 0.01 |" in text
     assert "| RAIS |" not in text  # nothing of it was run
-    assert "| RAIS | – | – | – | – | – |" in markdown("tuned_lr", [])
+    assert "| RAIS | – | – | – | – | – | – |" in markdown("tuned_lr", [])
     said = "EMAIS is 1.00 points ahead of SGD-Scan with these, 2.00 points ahead of SGD-Scan with the paper's."
     assert any(said in s for s in findings(tuned))
     better = [record(replace(fmnist("sgd-scan"), seed=seed), 9.75 + seed) for seed in (0, 1)]
     at_papers = [r for r in tuned if (r["method"], r["lr"]) != ("sgd-scan", 0.01)] + better
-    rais = [record(replace(fmnist("rais"), lr=lr), 9.0 + lr) for lr in (0.003, 0.01, 0.03, 0.1)]
+    rais = [record(replace(fmnist("rais"), lr=lr), 9.0 + lr) for lr in (0.003, 0.01, 0.03, 0.1, 0.3)]
     [said] = [s for s in findings(at_papers + rais) if "tuned for each" in s]
     assert "RAIS 9.00 % at 0.003 (one seed)" in said
     assert said.endswith("EMAIS is 0.75 points ahead of SGD-Scan, both at the paper's rate.")
     partly = markdown("tuned_lr", tuned + runs(fmnist("emais-auto"), 8.0, 9.0))
-    assert "| EMAIS-auto* | – | 8.50 ± 0.71 | – | – | – |" in partly  # one rate is not a choice
+    assert "| EMAIS-auto* | – | 8.50 ± 0.71 | – | – | – | – |" in partly  # one rate is not a choice
+
+
+def test_tuned_weight_decay_and_held_out_seeds() -> None:
+    at = {c.weight_decay: c for c in ITEMS["tuned_decay"].configs(1) if (c.num_steps, c.method) == (6250, "emais")}
+    tried = [one for decay, error in ((1e-4, 9.0), (1e-3, 8.0), (3e-3, 10.0)) for one in runs(at[decay], error, error)]
+    text = markdown("tuned_decay", tried)
+    assert "| 6250 | EMAIS | 0.03 | 9.00 ± 0.00 | **8.00 ± 0.00** | 10.00 ± 0.00 |" in text
+    errors = {"sgd-scan": 9.0, "emais": 8.0, "rais": 9.01}
+    own = [c for c in ITEMS["tuned"].configs(3) if c.num_steps == 6250 and c.method in errors]
+    other = [record(c, errors[c.method] + 0.1 * (c.seed - HELD_OUT)) for c in own]
+    rows = markdown("tuned", [*tried, *other]).splitlines()
+    assert "| 6250 | SGD-Scan | 0.1 | 1e-4 | 3 | 9.10 ± 0.10 |  |  |" in rows
+    assert "| 6250 | EMAIS | 0.03 | 1e-4 | 3 | 8.10 ± 0.10 | +1.00 | < 0.001 |" in rows
+    assert any(row.startswith("| 6250 | RAIS | 0.1 | 1e-3 | 3 | 9.11 ± 0.10 | −0.01 | 0.9") for row in rows)
 
 
 def test_momentum_beside_the_paper() -> None:

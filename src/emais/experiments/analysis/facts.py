@@ -13,7 +13,7 @@ from ..numbers import number, with_sd
 from ..runs.catalogue import HELD_OUT, ITEMS
 from ..runs.store import Record
 from . import paper
-from .quantities import average, best_rate, first_step, last_moving
+from .quantities import average, best_of, first_step, last_moving
 from .settings import Setting, better, by_row, of_item, settings_of
 from .significance import LEVEL, holm
 from .verdicts import differ, p_value, paper_p_value, verdict
@@ -69,6 +69,15 @@ class Facts:
         """How many there are."""
         return len(self.of(*where, **changes).records)
 
+    def typical(self, *where: Any, **changes: Any) -> float:
+        """The median of the metric over the seeds."""
+        return statistics.median(self.of(*where, **changes).values)
+
+    def worst(self, *where: Any, **changes: Any) -> float:
+        """The metric of the worst seed."""
+        setting = self.of(*where, **changes)
+        return (min if setting.metric == "map" else max)(setting.values)
+
     def paper(self, *where: Any, **changes: Any) -> float:
         """The paper's mean of the same setting."""
         value = paper.find(self.of(*where, **changes).config)
@@ -83,9 +92,23 @@ class Facts:
 
     def best(self, label: str, method: str) -> Setting:
         """A method at its best learning rate in a table of tuned rates."""
-        own = [s for s in of_item(ITEMS[label], self.records) if s.config.method == method and s.records]
-        rate = best_rate(own)
-        return next(s for s in own if s.config.lr == rate)
+        found = best_of([s for s in of_item(ITEMS[label], self.records) if s.config.method == method and s.records])
+        if found is None:
+            raise LookupError(f"there are no runs of {method} in {label}")
+        return found
+
+    def tuned(self, steps: int, method: str) -> Setting:
+        """A method on Fashion-MNIST at its tuned rate and weight decay, with seeds not used for tuning."""
+        own = of_item(ITEMS["tuned"], self.records)
+        found = [s for s in own if (s.config.num_steps, s.config.method) == (steps, method) and s.records]
+        if not found:
+            raise LookupError(f"there are no runs of {method} at its tuned rate over {steps} steps")
+        return found[0]
+
+    def tuned_sure(self, steps: int, method: str, over: str = "sgd-scan") -> bool:
+        """Whether a tuned method is better than another tuned one by more than chance."""
+        one, other = self.tuned(steps, method), self.tuned(steps, over)
+        return p_value(one, other) < LEVEL and better(one, one.mean, other.mean)
 
     def room(self, *where: Any, **changes: Any) -> float:
         """How many times N the best possible sampler's N_ems would be, from sums over the second half of the run."""

@@ -1,4 +1,4 @@
-"""What a setting amounts to over its seeds: parts of curves, best rate, where it stands still, steps to an error."""
+"""What a setting amounts to over its seeds: parts of curves, the best of several, steps to an error."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def last_moving(setting: Setting) -> float:
     return statistics.fmean(found) if found else math.nan
 
 
-def best_rate(settings: Sequence[Setting]) -> float | None:
-    """The learning rate with the best mean, if all were run."""
+def best_of(settings: Sequence[Setting]) -> Setting | None:
+    """The setting with the best mean, if all were run."""
     best: Setting | None = None
     for setting in settings if all(s.records for s in settings) else ():
         if math.isfinite(setting.mean) and (best is None or better(setting, setting.mean, best.mean)):
             best = setting
-    return None if best is None else best.config.lr
+    return best
 
 
 def by_method(settings: Sequence[Setting]) -> list[list[Setting]]:

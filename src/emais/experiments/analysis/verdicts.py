@@ -20,6 +20,7 @@ AGREES = (
     "Agrees: Welch's test does not tell ours from the paper's five seeds (p ≥ 0.05). By chance alone one in twenty "
     "would not agree."
 )
+LEVEL_NOTE = f"p: Welch's test, with Holm's correction over the rows; below {LEVEL} a difference is more than chance."
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,14 @@ def p_value(a: Setting, b: Setting) -> float:
     return welch(first, second) if min(first[2], second[2]) >= ENOUGH else math.nan
 
 
+def p_values(pairs: Sequence[tuple[Setting, Setting]]) -> list[float]:
+    """Of Welch's test for each pair, with Holm's correction over all of them."""
+    return holm([p_value(a, b) for a, b in pairs])
+
+
 def differ(pairs: Sequence[tuple[Setting, Setting]]) -> list[bool]:
     """Which pairs of settings differ by more than chance: Welch's test with Holm's correction over all of them."""
-    return [p < LEVEL for p in holm([p_value(a, b) for a, b in pairs])]
+    return [p < LEVEL for p in p_values(pairs)]
 
 
 def paper_p_value(setting: Setting, value: Value) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..analysis.coverage import left_out
 from ..analysis.paper import NAMES, NETWORKS, OURS
-from ..analysis.quantities import best_rate, by_method
+from ..analysis.quantities import best_of, by_method
 from ..analysis.settings import HEADS, Setting, better, by_row, is_plain, method_name, of_item, present, provenance
 from ..analysis.verdicts import BOLD, ENOUGH, best_of_paper, bold, differ
 from ..numbers import decimal, with_sd
@@ -121,7 +121,7 @@ def tuned_sentences(records: Sequence[Record]) -> list[str]:
     found = []
     for label in (label for label in ITEMS if label.startswith("tuned_lr")):
         settings = [s for s in of_item(ITEMS[label], records) if is_plain(s.config)]
-        best = {s.config.method: s for own in by_method(settings) for s in own if s.config.lr == best_rate(own)}
+        best = {s.config.method: s for own in by_method(settings) if (s := best_of(own))}
         if not {"emais", "sgd-scan"} <= best.keys():
             continue
         each = ", ".join(map(at_its_rate, best.values()))

@@ -31,6 +31,20 @@ EFFECTIVE = "method=rais schedule=effective"
 AT_RANDOM = "method=self-paced warmup_epochs=0"
 TWO_POWERS = "method=emais-auto powers=1:0.5"
 HELD_OUT = 100  # seeds from here on are kept for what was chosen with the others, and are in no other table
+CHOSEN: dict[int, dict[str, tuple[str, str]]] = {  # the best rate of `tuned_lr`, and the best weight decay with it
+    6250: {
+        "sgd-scan": ("0.1", "1e-4"),
+        "rais": ("0.1", "1e-3"),
+        "emais": ("0.03", "1e-4"),
+        "emais-auto": ("0.1", "1e-3"),
+    },
+    25000: {
+        "sgd-scan": ("0.1", "1e-3"),
+        "rais": ("0.1", "1e-3"),
+        "emais": ("0.03", "1e-3"),
+        "emais-auto": ("0.1", "1e-3"),
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,15 @@ class Item:
 def steps(data: str) -> str:
     """The lengths of the runs on a data set, as part of a configuration."""
     return "num_steps=" + ",".join(map(str, LENGTHS[data]))
+
+
+def chosen(decays: str = "") -> tuple[str, ...]:
+    """The methods at the rates of `CHOSEN`, with its weight decays or with those given."""
+    return tuple(
+        f"data=fmnist model=lenet5 method={method} lr={rate} weight_decay={decays or decay} num_steps={length}"
+        for length, methods in CHOSEN.items()
+        for method, (rate, decay) in methods.items()
+    )
 
 
 ITEMS: dict[str, Item] = {
@@ -228,12 +251,12 @@ ITEMS: dict[str, Item] = {
         Item(
             "tuned_lr",
             "The learning rate tuned for each method, Fashion-MNIST, LeNet5, 6250 steps",
-            (f"{FMNIST} method={RIVALS} lr=0.003,0.01,0.03,0.1 num_steps=6250",),
+            (f"{FMNIST} method={RIVALS} lr=0.003,0.01,0.03,0.1,0.3 num_steps=6250",),
         ),
         Item(
             "tuned_lr_25000",
             "The learning rate tuned for each method, Fashion-MNIST, LeNet5, 25000 steps",
-            (f"{FMNIST} method={RIVALS} lr=0.003,0.01,0.03,0.1 num_steps=25000",),
+            (f"{FMNIST} method={RIVALS} lr=0.003,0.01,0.03,0.1,0.3 num_steps=25000",),
         ),
         Item(
             "tuned_lr_cifar10",
@@ -245,6 +268,17 @@ ITEMS: dict[str, Item] = {
                     for old in (EFFECTIVE, TWO_POWERS)
                 ),
             ),
+        ),
+        Item(
+            "tuned_decay",
+            "The weight decay tuned at each method's best learning rate, Fashion-MNIST, LeNet5",
+            chosen("1e-4,1e-3,3e-3"),
+        ),
+        Item(
+            "tuned",
+            "Each method at its tuned learning rate and weight decay, seeds not used for tuning, Fashion-MNIST, LeNet5",
+            chosen(),
+            held_out=True,
         ),
         Item(
             "steps_to_error",

@@ -1,4 +1,4 @@
-"""Tables of runs that differ in one setting: learning rate, momentum, or whatever a figure compares."""
+"""Tables of runs that differ in one setting: the momentum, or whatever a figure compares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ...analysis import paper
-from ...analysis.quantities import FIFTH, HALF, average, best_rate, by_method, last_moving, middle
+from ...analysis.quantities import FIFTH, HALF, average, by_method, last_moving, middle
 from ...analysis.settings import (
     Setting,
     by_row,
@@ -22,34 +22,9 @@ from ...numbers import decimal
 from ...runs.catalogue import Item
 from ...runs.store import Record
 from .cells import Cell, Table
-from .rows import count_cell, empty, first_cells, first_columns, gap_cell, number_cell, paper_cell, value_cell
+from .rows import count_cell, first_cells, first_columns, gap_cell, number_cell, paper_cell, value_cell
 
 ONE_DRAW = "{} are about one draw from its candidates, not about the minibatch."
-
-
-# ---- the learning rate tuned for each method
-
-
-def tuned_table(item: Item, records: Sequence[Record]) -> Table:
-    """A row for each method, a column for each learning rate; the best of a row in bold once all were run."""
-    settings = of_item(item, records)
-    rates = sorted({s.config.lr for s in settings})
-    rows, ends = [], False
-    methods = by_method(settings)
-    for own in [own for own in methods if present(own)] or methods:
-        best = best_rate(own)
-        at = {s.config.lr: s for s in own}
-        cells = [value_cell(at[rate], rate == best) for rate in rates]
-        last = empty() if best is None else Cell(f"{best:g}", sort=best)
-        ends |= best in (rates[0], rates[-1])
-        rows.append([Cell(variant(own[0].config)), *cells, last])
-    edge = " A best value at an end of the grid may have a better one beyond it." if ends else ""
-    caption = (
-        f"Test error in percent. {provenance(settings)} Bold: the best learning rate of each method, chosen by this "
-        "same test error. A mean near 90 with no spread is training that diverged; a spread of tens of points, that "
-        f"some seeds did.{edge}"
-    )
-    return Table(["method", *(f"lr {rate:g}" for rate in rates), "best lr"], rows, caption, item.title)
 
 
 # ---- the momentum

@@ -14,10 +14,11 @@ from ...numbers import DASH
 from ...runs.catalogue import Item, find
 from ...runs.store import Record
 from .cells import Cell, Table, to_markdown
-from .comparisons import momentum_table, summary_table, tuned_table
+from .comparisons import momentum_table, summary_table
 from .recalibration import recalibration_table
 from .rows import Columns, count_cell, empty, first_cells, first_columns, gap_cell, paper_cell, printed_note, value_cell
 from .steps_to_error import steps_tables
+from .tuning import decay_table, held_out_table, tuned_table
 
 RESULTS = ("tab:", "relu_res", "relu_adam")  # labels of tables in the paper's layout
 SPREAD = "± is the sample standard deviation over seeds."
@@ -40,6 +41,8 @@ def tables(label: str, records: Sequence[Record]) -> list[Table]:
         return [momentum_table(item, records)]
     if label == "batchnorm":
         return [recalibration_table(item, records)]
+    if label in ("tuned", "tuned_decay"):
+        return [(held_out_table if item.held_out else decay_table)(item, records)]
     return [(tuned_table if "tuned_lr" in label else summary_table)(item, records)]
 
 

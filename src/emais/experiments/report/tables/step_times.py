@@ -19,13 +19,13 @@ from .rows import empty
 FILES = ("step_cpu.jsonl", "step_cuda.jsonl", "single_*.jsonl")
 FOLDER = Path("benchmarks/results")
 PAPER_ROWS = {
-    "lenet5-relu": ("fmnist", "paper, FMNIST"),
+    "lenet5": ("fmnist", "paper, FMNIST"),
     "resnet18": ("cinic10", "paper, CINIC-10"),
     "resnet50": ("chestxray14", "paper, ChestX-ray14"),
 }
 COST = "tab:per_iter_time"
 TIMED_RUNS = {  # the model, the data that give the lengths, and what these are called
-    "tab:res_time_fmnist": ("lenet5-relu", "fmnist", "Fashion-MNIST"),
+    "tab:res_time_fmnist": ("lenet5", "fmnist", "Fashion-MNIST"),
     "tab:res_time_cinic10": ("resnet18", "cifar10", "CIFAR-10 in place of CINIC-10"),
     "tab:res_time_nih": ("resnet50", "chestxray14", "ChestX-ray14 subset"),
 }
