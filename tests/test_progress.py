@@ -119,3 +119,17 @@ def test_progress_of_one_thing_in_other_units() -> None:
     progress.begin_run("decoding")
     progress.advance(50)
     assert progress.line(5.0) == "decoding, 10 images/s, 0:05 left"
+
+
+class Closed(Terminal):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_work_goes_on_when_nobody_reads_any_more() -> None:
+    now = [0.0]
+    with Progress(total_steps=100, total_runs=1, stream=Closed(), clock=lambda: now[0]) as progress:
+        for _ in range(3):
+            now[0] += 20
+            progress.advance(10)
+    assert progress.steps == 30

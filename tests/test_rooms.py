@@ -1,6 +1,7 @@
 """The rooms of the experiments: imports point one way, and no folder or module grows out of sight."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,21 @@ def test_no_folder_holds_more_than_15_modules():
     folders = [EXPERIMENTS, *(path for path in EXPERIMENTS.rglob("*") if path.is_dir())]
     counts = {folder: len(list(folder.glob("*.py"))) for folder in folders}
     assert max(counts.values()) <= 15, counts
+
+
+def test_no_two_modules_of_the_report_define_the_same_name():
+    seen = {}
+    for path in sorted((EXPERIMENTS / "report").rglob("*.py")):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [node]
+            for name in (getattr(target, "id", getattr(target, "name", None)) for target in targets):
+                if name is not None:
+                    seen.setdefault(name, []).append(path.relative_to(EXPERIMENTS).as_posix())
+    assert {name: places for name, places in seen.items() if len(places) > 1} == {}
+
+
+def test_pages_are_templates():
+    """Python draws pictures, element by element; whatever else is HTML, style or script has a file of its own."""
+    for path in [EXPERIMENTS / "demo.py", *(EXPERIMENTS / "report").rglob("*.py")]:
+        found = re.findall(r"</?(?:html|body|div|p|ul|li|table|tr|td|section|style|script)\b", path.read_text("utf-8"))
+        assert not found, path

@@ -18,10 +18,12 @@ from .config import Config, choose
 from .files import write_whole
 from .numbers import with_sd
 from .report.figures import scatter
+from .report.report import html
 from .report.tables.cells import to_markdown
+from .report.tables.results import markdown
 from .report.tables.rows import number_cell
 from .report.tables.step_times import LABELS, time_tables, timings_of
-from .report.user_runs import known_runs, step_time
+from .report.user_runs import known_runs, own_page, step_time
 from .runs.catalogue import ITEMS
 from .runs.logit_study import SNAPSHOTS, read_study, write_study
 from .runs.machine import check_device
@@ -116,8 +118,6 @@ def print_times(label: str, folder: Path) -> None:
 
 def reproduce_runs(label: str, folder: Path, seeds: int, device: str, data: Path | None, budget: float | None) -> None:
     """Run what a table or figure lacks, each data set into its own file, and print the table."""
-    from .report.tables.results import markdown
-
     configs = ITEMS[label].configs(seeds)
     missing: list[Config] = []
     failed: EmaisError | None = None
@@ -145,26 +145,30 @@ def reproduce_runs(label: str, folder: Path, seeds: int, device: str, data: Path
 
 def report(source: Path, out: Path) -> None:
     """All tables and figures as one page, or, where a file is given, all its runs."""
-    from .report.report import write_report
-    from .report.user_runs import own_page
-
     must_be_file("--out", out, "report.html")
-    if source.is_file() or source.suffix == ".jsonl":
-        records = read_file(source, known=True)
-        if not records:
-            raise EmaisError(f"there are no results in {source}: give a file that `emais train` has written")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, own_page(records, source))
-    else:
-        records = read_all(source)
-        if not records:
-            raise EmaisError(no_results(source))
-        study = source / "full_logit.jsonl"
-        found = read_study(study)
-        say_skipped(study, len(read_study(study, model=None)))
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_report(records, out, timings_of(source), found)
+    one_file = source.is_file() or source.suffix == ".jsonl"
+    text = report_of_file(source) if one_file else report_of_folder(source)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(out, text)
     print(f"The report: {out}")
+
+
+def report_of_file(path: Path) -> str:
+    """The page of all runs of one file."""
+    records = read_file(path, known=True)
+    if not records:
+        raise EmaisError(f"there are no results in {path}: give a file that `emais train` has written")
+    return own_page(records, path)
+
+
+def report_of_folder(folder: Path) -> str:
+    """The page of all tables and figures."""
+    records = read_all(folder)
+    if not records:
+        raise EmaisError(no_results(folder))
+    study = folder / "full_logit.jsonl"
+    say_skipped(study, len(read_study(study, model=None)))
+    return html(records, timings_of(folder), read_study(study))
 
 
 def no_results(folder: Path) -> str:

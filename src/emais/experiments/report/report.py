@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..analysis.settings import STAR
-from ..files import write_whole
 from ..runs.store import Record
 from .figures.curves import Pictures
 from .figures.differences import difference_note, difference_plot
@@ -14,7 +12,6 @@ from .findings import findings, glance, result_rows
 from .pages import HOW_TO_READ, Answer, Page, Part, render, terms
 from .sections import grouped, runs_table
 from .tables.cells import to_markdown
-from .tables.step_times import read_timings
 
 REPORT_ABOUT = (
     "Importance sampling for training: each method chooses its samples in its own way; data, network and settings are "
@@ -46,19 +43,6 @@ def answer(records: Sequence[Record], timings: Sequence[Record]) -> Answer:
     if drawing := difference_plot(rows):
         parts.append(Pictures([drawing], difference_note(rows)))
     return Answer(QUESTION, findings(records, timings), parts)
-
-
-def write_report(
-    records: Sequence[Record],
-    out: Path,
-    timings: Sequence[Record] | None = None,
-    study: Sequence[Record] = (),
-) -> None:
-    """Write the page.
-
-    timings: measured step times, by default those under benchmarks/results, if there; study: what `logit_study` wrote.
-    """
-    write_whole(out, html(records, read_timings() if timings is None else timings, study))
 
 
 def markdown_page(records: Sequence[Record], timings: Sequence[Record]) -> str:

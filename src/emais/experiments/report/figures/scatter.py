@@ -51,7 +51,7 @@ def fitted(points: Pairs) -> tuple[float, float, float]:
     return float(slope), float(intercept), float(np.corrcoef(x, y)[0, 1])
 
 
-def scatter(title: str, what: str, points: Pairs) -> Drawing:
+def scatter_plot(title: str, what: str, points: Pairs) -> Drawing:
     """One panel: by the logits to the right, full gradients upwards."""
     xs, ys = zip(*points, strict=True)
     x = Axis(*padded(xs), SCATTER_BOX.left, SCATTER_BOX.right)
@@ -75,9 +75,9 @@ def snapshot_panels(label: str, record: Record) -> Iterator[Drawing]:
     after = f"after {record['step']} steps"
     if label == "fig:full_logit_grad":
         norms = finite_pairs(record["norms"]["logit"], record["norms"]["full"])
-        yield scatter(f"Gradient norm {after}", "norm", norms)
+        yield scatter_plot(f"Gradient norm {after}", "norm", norms)
         return
     shown = [m for m in record["minibatches"] if m["noise"] <= MOST_NOISE]
     for key, name in PANELS[label].items():
         logit, full = ([m[kind][key] for m in shown] for kind in ("logit", "full"))
-        yield scatter(f"{name} {after}", name, finite_pairs(logit, full))
+        yield scatter_plot(f"{name} {after}", name, finite_pairs(logit, full))
