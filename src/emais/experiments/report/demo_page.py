@@ -20,7 +20,7 @@ from .tables.rows import spread_cell, value_cell
 
 STEPS_TO_LOSS = (
     "Steps to the loss of SGD-Scan: the first step at which the training loss, importance-weighted and averaged over "
-    f"seeds and {SMOOTHED} points of the curve, is at most the one that SGD-Scan ends with."
+    f"seeds and over the last {SMOOTHED} of about 60 points a run, is at most the one that SGD-Scan ends with."
 )
 DEMO_CAPTION = (
     f"Means over seeds, with the standard deviation over seeds. {STEPS_TO_LOSS} EMAIS multiplies the learning rate by "
