@@ -17,7 +17,7 @@ from .tables.cells import Cell, Table
 from .tables.rows import empty, value_cell
 from .tables.step_times import best_case
 
-OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
+OPTIMIZER_NAMES = {"sgd": "SGD", "adam": "Adam"}
 TESTED = "(Welch's test at 0.05, with Holm's correction over these rows.)"
 PAIRS = (("emais", "sgd-scan"), ("emais-auto", "emais"), ("emais-auto", "sgd-scan"))
 
@@ -52,7 +52,7 @@ def glance_cells(row: Sequence[Setting]) -> list[Cell]:
     by_name = {s.config.method: value_cell(s, strong) for s, strong in zip(row, bold(row), strict=True)}
     return [
         Cell(row[0].title + (" (mAP)" if row[0].metric == "map" else "")),
-        Cell(OPTIMIZERS.get(config.optimizer, config.optimizer)),
+        Cell(OPTIMIZER_NAMES.get(config.optimizer, config.optimizer)),
         Cell(decimal(config.weight_decay), sort=config.weight_decay),
         Cell(str(config.num_steps), sort=config.num_steps),
         *(by_name.get(method, empty()) for method in RIVALS.split(",")),
@@ -113,7 +113,7 @@ def row_name(setting: Setting) -> str:
     """A row of the first table in words."""
     config = setting.config
     decay = f"weight decay {decimal(config.weight_decay)}"
-    return f"{setting.title}, {OPTIMIZERS[config.optimizer]}, {decay}, {config.num_steps} steps"
+    return f"{setting.title}, {OPTIMIZER_NAMES[config.optimizer]}, {decay}, {config.num_steps} steps"
 
 
 def tuned_sentences(records: Sequence[Record]) -> list[str]:

@@ -10,16 +10,16 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .figures.curves import Pictures
+from .figures.curves import PictureGroup
 from .tables.cells import Table
 
-PACKAGE = "emais.experiments.report"
+REPORT_PACKAGE = "emais.experiments.report"
 HOW_TO_READ = (
     "Click a table’s heading to sort by it, point at a value to see the single seeds, move over a chart to read it at "
     "a step, click a legend’s name to hide a line."
 )
 
-Part = Table | Pictures
+Part = Table | PictureGroup
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ def terms() -> str:
 
 def static(name: str) -> Markup:
     """A style sheet or script, to be put into a page as it is."""
-    return Markup(files(PACKAGE).joinpath("static", name).read_text("utf-8"))
+    return Markup(files(REPORT_PACKAGE).joinpath("static", name).read_text("utf-8"))
 
 
 @cache
 def environment() -> Environment:
     """The templates of this folder; text is escaped, and a name that is not there is an error."""
     made = Environment(
-        loader=PackageLoader(PACKAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=PackageLoader(REPORT_PACKAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
     made.globals["static"] = static

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..analysis.settings import STAR
 from ..runs.store import Record
-from .figures.curves import Pictures
+from .figures.curves import PictureGroup
 from .figures.differences import difference_note, difference_plot
 from .findings import findings, glance, result_rows
 from .pages import HOW_TO_READ, Answer, Page, Part, render, terms
@@ -41,7 +41,7 @@ def answer(records: Sequence[Record], timings: Sequence[Record]) -> Answer:
     main, rows = glance(records), result_rows(records)
     parts: list[Part] = [main] if main else []
     if drawing := difference_plot(rows):
-        parts.append(Pictures([drawing], difference_note(rows)))
+        parts.append(PictureGroup([drawing], difference_note(rows)))
     return Answer(QUESTION, findings(records, timings), parts)
 
 

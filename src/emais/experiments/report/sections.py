@@ -12,7 +12,7 @@ from ..numbers import decimal
 from ..runs.catalogue import ITEMS
 from ..runs.store import Record
 from .figures import scatter
-from .figures.curves import Pictures, data_and_steps
+from .figures.curves import PictureGroup, data_and_steps
 from .figures.dots import DOTS_NOTE, dot_plot
 from .figures.methods import figures
 from .pages import Part, Section
@@ -63,7 +63,7 @@ def table_sections(start: str, records: Sequence[Record]) -> list[Section]:
     return found
 
 
-def dot_plots(label: str, records: Sequence[Record]) -> list[Pictures]:
+def dot_plots(label: str, records: Sequence[Record]) -> list[PictureGroup]:
     """A picture of each row of a table of results; nothing of other tables."""
     if not label.startswith("tab:"):
         return []
@@ -72,7 +72,7 @@ def dot_plots(label: str, records: Sequence[Record]) -> list[Pictures]:
     ends = [f", weight decay {decimal(row[0].config.weight_decay)}" if many else "" for row in rows]
     drawn = [dot_plot(f"{data_and_steps(row[0])}{end}", row) for row, end in zip(rows, ends, strict=True)]
     there = [drawing for drawing in drawn if drawing is not None]
-    return [Pictures(there, DOTS_NOTE)] if there else []
+    return [PictureGroup(there, DOTS_NOTE)] if there else []
 
 
 def cost_sections(timings: Sequence[Record]) -> list[Section]:
@@ -84,7 +84,7 @@ def cost_sections(timings: Sequence[Record]) -> list[Section]:
 def study_sections(study: Sequence[Record]) -> list[Section]:
     """Logit against full gradients, if that was studied."""
     named = scatter.STUDY_TITLES.items() if study else ()
-    return [Section(k, title, [Pictures(scatter.panels(k, study), scatter.SCATTER_NOTE)]) for k, title in named]
+    return [Section(k, title, [PictureGroup(scatter.panels(k, study), scatter.SCATTER_NOTE)]) for k, title in named]
 
 
 def runs_table(records: Sequence[Record]) -> Table:

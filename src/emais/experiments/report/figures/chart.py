@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from .drawing import Box, Drawing, Frame, Key, element, path, px, text
+from .drawing import Box, Drawing, Frame, LegendKey, element, path, px, text
 from .scales import Axis, tick_label
 
 PLOT = Box(76, 456, 10, 240)
@@ -163,6 +163,6 @@ def draw(chart: Chart) -> Drawing:
         texts = [legend_value(m, s, chart.places) for _, m, s in points]
         at = [[frame.x(a), frame.y.clipped(m)] for a, m, _ in points]
         hover.append({"x": [a for a, _, _ in points], "at": at, "text": texts})
-        legend.append(Key(series.name, f"s{k}", texts[-1] if texts else "\u2013"))
+        legend.append(LegendKey(series.name, f"s{k}", texts[-1] if texts else "\u2013"))
     shown = json.dumps(hover, separators=(",", ":"))
     return Drawing(chart.title, svg(chart), legend, hover=shown, where=(chart.x_label, tick_label(frame.x.high)))

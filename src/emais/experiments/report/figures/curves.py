@@ -28,8 +28,8 @@ MEANS = "A line is the mean over seeds, its band one standard deviation."
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Pictures side by side, and what is said below them."""
+class PictureGroup:
+    """PictureGroup side by side, and what is said below them."""
 
     drawings: Sequence[Drawing]
     note: str = ""
@@ -45,9 +45,9 @@ class Figure:
     note: str = ""
     lines: str = MEANS
 
-    def pictures(self) -> Pictures:
+    def pictures(self) -> PictureGroup:
         """The charts as a page shows them."""
-        return Pictures([draw(chart) for chart in self.charts], f"{self.lines} {self.note}".strip())
+        return PictureGroup([draw(chart) for chart in self.charts], f"{self.lines} {self.note}".strip())
 
 
 # ---- curves

@@ -13,7 +13,7 @@ from ...analysis.verdicts import standard_error
 from ...numbers import decimal, with_sd
 from .curves import COLOUR
 from .dots import spread_of
-from .drawing import Box, Drawing, Frame, Key, dot, text
+from .drawing import Box, Drawing, Frame, LegendKey, dot, text
 from .scales import Axis, padded
 
 COMPARED = ("rais", "emais", "emais-auto")
@@ -71,7 +71,7 @@ def difference_plot(rows: Sequence[Sequence[Setting]]) -> Drawing | None:
     frame = lead_frame(found)
     zero = text(frame.x(0), frame.box.top - 7, "SGD-Scan", "middle", "name")
     marks = [mark for k, (s, own) in enumerate(found) for mark in row_marks(s, own, frame.x, frame.y(k + 0.5))]
-    legend = [Key(HEADS[m], f"s{COLOUR[m]}") for m in COMPARED if any(m in own for _, own in found)]
+    legend = [LegendKey(HEADS[m], f"s{COLOUR[m]}") for m in COMPARED if any(m in own for _, own in found)]
     svg = frame.picture("Difference from SGD-Scan in each row", [frame.upright(0, "zero"), zero, *marks])
     return Drawing("Better or worse than SGD-Scan", svg, legend)
 

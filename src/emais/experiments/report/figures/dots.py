@@ -13,7 +13,7 @@ from markupsafe import Markup
 from ...analysis.paper import COMPARABLE, OURS, Value, find
 from ...analysis.settings import Setting, starred
 from ...numbers import with_sd
-from .drawing import Box, Drawing, Frame, Key, dot, element, text
+from .drawing import Box, Drawing, Frame, LegendKey, dot, element, text
 from .scales import Axis, padded
 
 METHOD_ROW = 25  # pixels
@@ -74,5 +74,5 @@ def dot_plot(title: str, settings: Sequence[Setting]) -> Drawing | None:
     marks = [mark for k, row in enumerate(rows) for mark in method_marks(row, frame.x, y(k + 0.5))]
     both = any(value is not None for _, value in rows)
     label = f"{title}: {unit} of each method, ours{' and the paper' if both else ''}"
-    legend = [Key("ours", "key ours"), *([Key("paper", "key paper")] if both else [])]
+    legend = [LegendKey("ours", "key ours"), *([LegendKey("paper", "key paper")] if both else [])]
     return Drawing(title, frame.picture(label, marks), legend)

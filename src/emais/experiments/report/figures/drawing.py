@@ -29,7 +29,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Key:
+class LegendKey:
     """An entry of a legend: a name, the CSS class that colours it, and a value that changes on hover."""
 
     name: str
@@ -47,7 +47,7 @@ class Drawing:
 
     title: str
     svg: Markup
-    legend: Sequence[Key] = ()
+    legend: Sequence[LegendKey] = ()
     note: str = ""
     hover: str = ""
     where: tuple[str, str] | None = None
