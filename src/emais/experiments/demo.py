@@ -19,10 +19,10 @@ from ..errors import EmaisError, positive_int
 from .analysis.settings import Setting, settings_of
 from .config import Config
 from .data import Data, load
+from .demo_trainer import PlainLoop
 from .files import write_whole
 from .report.demo_page import demo_page, demo_table, verdicts
 from .report.tables.cells import to_text
-from .runs.plain_loop import PlainLoop
 from .runs.provenance import processor
 from .runs.runner import run_all
 from .runs.store import Record, Results
@@ -96,7 +96,7 @@ def run_demo(
     return settings
 
 
-def trained(configs: Sequence[Config], folder: Path | str | None, path: Path) -> list[Record]:
+def trained(configs: Sequence[Config], folder: Path | str | None, path: Path) -> Sequence[Record]:
     """The records of all runs, trained now; they replace what `path` has when the last is done."""
     with tempfile.TemporaryDirectory() as place, one_thread():
         results = Results(Path(place) / path.name)

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from ...errors import EmaisError
-from ..config import Config
-from ..data import Data
-from ..train.loop import Run, train
-from ..train.models import SMALL
-from .store import Results
+from ..errors import EmaisError
+from .config import Config
+from .data import Data
+from .runs.store import Results
+from .train.loop import Run, train
+from .train.models import SMALL
 
 TAKEN = ("lr", "weight_decay", "num_steps", "seed", "batch_size")  # settings that the loop takes
 
