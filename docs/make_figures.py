@@ -15,15 +15,16 @@ from make_auto import FORMER, LETTERS, Place, Variant, base_of, variants
 
 from emais.experiments.analysis.settings import of_item
 from emais.experiments.numbers import mean_sd
-from emais.experiments.report.figures.chart import HEIGHT, WIDTH, Chart, Series, svg
-from emais.experiments.report.figures.curves import chart, metric_chart, score_chart
-from emais.experiments.report.page import STYLE
+from emais.experiments.report.figures.chart import PLOT, Chart, Series, svg
+from emais.experiments.report.figures.curves import COLOUR, line_chart, metric_chart, score_chart
+from emais.experiments.report.figures.drawing import PICTURE_WIDTH
+from emais.experiments.report.pages import static
 from emais.experiments.runs.catalogue import ITEMS
 from emais.experiments.runs.store import Results
 
 ROOT = Path(__file__).parent.parent
 SCALE, STEPS = 0.62, 12500
-COLOURS = {"sgd-scan": 0, "emais": 1}
+METHODS = ("sgd-scan", "emais")
 TOP, LINE, LEFT_OF_TITLE = 34, 18, 40  # pixels: above a panel, of a line of the legend, left of all text
 
 # ---- README: fmnist.svg
@@ -33,10 +34,10 @@ def three_charts() -> list[Chart]:
     """Test error, N_ems and S(W) of SGD-Scan and EMAIS, five seeds each."""
     settings = of_item(ITEMS["tab:res_fmnist"], Results(ROOT / "results" / "fmnist.jsonl").read())
     own = {s.config.method: s for s in settings if s.config.num_steps == STEPS}
-    lines = [(own[method], "", colour) for method, colour in COLOURS.items()]
+    lines = [(own[method], "", None) for method in METHODS]
     return [
         metric_chart("Test error (%)", lines, "error"),
-        chart("Effective minibatch size Nₑₘₛ", "Nₑₘₛ (samples)", "n_ems", lines, y_from=0.0, name="size"),
+        line_chart("Effective minibatch size Nₑₘₛ", "Nₑₘₛ (samples)", "n_ems", lines, y_from=0.0, name="size"),
         score_chart("Efficiency score S(W)", lines, "score"),
     ]
 
@@ -49,7 +50,7 @@ PANELS = {  # and where the axis of S(W) ends
 }
 POWER = 1.0  # of the fixed factors that are drawn, or the nearest there is
 REACH = 2  # points on either side of one
-FACTORS = {1.0: 2, 0.3: 3, 0.1: 4, 0.03: 5}  # colours of fixed factors; 6 for any other
+FACTORS = {1.0: 1, 0.3: 2, 0.1: 4, 0.03: 3}  # colours of fixed factors; 6 for any other
 
 
 def steadied(values: Sequence[float | None]) -> list[float]:
@@ -73,7 +74,7 @@ def score_series(own: Variant) -> Series:
     if own.fixed:  # without its bound, which the page names
         name = ", ".join(f"{letter} = {own.options[option][0]:g}" for option, letter in LETTERS.items())
     seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
-    colour = FACTORS.get(own.options["factors"][0], 6) if own.fixed else COLOURS.get(own.method, 0)
+    colour = FACTORS.get(own.options["factors"][0], 6) if own.fixed else COLOUR[own.method]
     return Series(f"{name} ({seeds})", runs[0]["curves"]["step"], mean, spread, colour)
 
 
@@ -114,18 +115,20 @@ def legend(one: Chart, left: float, top: float, columns: int, width: float) -> s
 def picture(charts: Sequence[Chart], scale: float, columns: int, column: float, *, shared: bool) -> str:
     """Charts side by side as one SVG file, over one legend or, if it is not shared, one for each."""
     panels, legends = [], []
-    wide, high = WIDTH * scale, TOP + HEIGHT * scale
+    wide, tall = PICTURE_WIDTH * scale, PLOT.height * scale
+    high = TOP + tall
     for k, one in enumerate(charts):
-        inner = svg(one).replace("<svg ", f'<svg y="{TOP}" width="{wide}" height="{HEIGHT * scale}" ', 1)
+        inner = str(svg(one)).replace("<svg ", f'<svg y="{TOP}" width="{wide:g}" height="{tall:g}" ', 1)
         title = f'<text x="{LEFT_OF_TITLE}" y="22" class="title">{one.title}</text>'
-        panels.append(f'<g transform="translate({k * wide} 0)">{title}{inner}</g>')
+        panels.append(f'<g transform="translate({k * wide:g} 0)">{title}{inner}</g>')
         legends.append(legend(one, LEFT_OF_TITLE + k * wide, high + LINE, columns, column))
     lines = max(-(-len(one.series) // columns) for one in charts)
     width, height = len(charts) * wide, high + LINE * lines + 14
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
-        f'font-family="system-ui, sans-serif">\n<style>{STYLE}\nsvg {{ width: auto; }}\nsvg .title {{ font-size: 12px; '
-        f'fill: var(--ink); }}</style>\n<rect width="100%" height="100%" fill="var(--paper)"/>\n'
+        f'font-family="system-ui, sans-serif">\n<style>{static("charts.css")}svg {{ width: auto; }}\n'
+        f"svg .title {{ font-size: 12px; fill: var(--ink); }}</style>\n"
+        '<rect width="100%" height="100%" fill="var(--paper)"/>\n'
         f"{''.join(panels)}{''.join(legends[:1] if shared else legends)}\n</svg>\n"
     )
 

@@ -94,7 +94,7 @@ def test_page_under_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(demo, "train", lambda *args, **kwargs: stop())
+    monkeypatch.setattr(demo, "run_all", lambda *args, **kwargs: stop())
     assert main(["demo", "--out", str(tmp_path / "demo.html")]) == 130
     assert capsys.readouterr().err.endswith("emais: stopped\n")
 

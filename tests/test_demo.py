@@ -1,36 +1,35 @@
-"""The demo from end to end in small, and its parts: training record, verdict, charts, page, progress."""
+"""The demo from end to end in small, and its parts: the plain loop, steps to a loss, verdicts, table and page."""
 
 from __future__ import annotations
 
-import html
-import io
 import json
 import math
 import re
-import time
+from dataclasses import asdict
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from emais.errors import EmaisError
 from emais.experiments import demo
+from emais.experiments.analysis.settings import Setting
+from emais.experiments.analysis.steps_to_loss import final_loss, steps_to_loss, training_loss
+from emais.experiments.commands import read_file, report
+from emais.experiments.config import Config
 from emais.experiments.data import Data, load
+from emais.experiments.demo_trainer import PlainLoop
 from emais.experiments.numbers import mean_sd
-from emais.experiments.progress import Progress
-from emais.experiments.report import page
-from emais.experiments.report.figures import chart
-from emais.experiments.report.figures.chart import Chart, Series
+from emais.experiments.report.demo_page import demo_figure, demo_page, demo_table, error_verdict, loss_verdict, verdicts
+from emais.experiments.report.tables.cells import to_text
+from emais.experiments.runs.store import Results
 from emais.experiments.train.loop import CURVES, Run, initialised, train
+from emais.experiments.train.models import perceptron
 
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-class AsciiTerminal(Terminal):
-    encoding = "ascii"
+ROOT = Path(__file__).parent.parent
 
 
 class Nesting(HTMLParser):
@@ -53,51 +52,84 @@ class Nesting(HTMLParser):
             assert self.open.pop() == tag
 
 
+SHORT = {"batch_size": 32, "lr": 0.1, "weight_decay": 1e-4}
+
+
 @pytest.fixture(scope="module")
 def digits() -> Data:
     return load("digits")
 
 
 def short_run(data: Data, method: str, **changes: object) -> Run:
-    settings = {"num_steps": 130, "batch_size": 32, "lr": 0.1, "weight_decay": 1e-4, "seed": 3} | changes
-    return train(data, demo.perceptron, method, **settings)  # type: ignore[arg-type]
+    settings = {"num_steps": 130, "seed": 3} | SHORT | changes
+    return train(data, perceptron, method, **settings)  # type: ignore[arg-type]
 
 
 # ---- the whole
 
 
-def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     threads = torch.get_num_threads()
     out = tmp_path / "new" / "demo.html"
-    runs = demo.run_demo("digits", seeds=2, steps=40, out=out)
-    assert [(run.method, run.seed) for run in runs] == [(m, s) for m in demo.METHODS for s in (0, 1)]
+    settings = demo.run_demo("digits", seeds=2, steps=40, out=out)
+    assert [(s.config.method, r["seed"]) for s in settings for r in s.records] == [
+        (m, s) for m in demo.METHODS for s in (0, 1)
+    ]
     assert torch.get_num_threads() == threads
     printed = capsys.readouterr().out
-    assert re.search(r"^SGD-Scan +\d+\.\d\d ± \d+\.\d\d +32\.0 ± 0\.0 +1\.00 ± 0\.00 +1\.00 x$", printed, re.M)
+    assert re.search(r"^SGD-Scan +\d+\.\d\d ± \d+\.\d\d +\d+ +32\.0 ± 0\.0 +1\.00 ± 0\.00 +1\.00 x$", printed, re.M)
     assert re.search(r"^EMAIS +\d+\.\d\d ± .* x$", printed, re.M)
     assert str(out) in printed
-    verdict = demo.verdicts(runs)
     text = out.read_text(encoding="utf-8")
-    assert verdict in printed
-    assert html.escape(verdict) in text
+    for sentence in verdicts(settings):
+        assert sentence in printed
+        assert sentence in unescape(text)
+    for words in ("emais demo --data digits --seeds 2 --steps 40", "What was run", "importance-weighted"):
+        assert words in text
     check_page(text)
+
+
+def test_the_runs_of_the_demo_are_records_like_all_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs, page = tmp_path / "demo.jsonl", tmp_path / "report.html"
+    runs.write_text("what was there before\n")
+    demo.run_demo("digits", seeds=1, steps=20, out=runs.with_suffix(".html"))
+    assert [r["method"] for r in Results(runs).read()] == list(demo.METHODS)
+    assert Results(runs).count() == 3
+    capsys.readouterr()
+    report(runs, page)
+    assert capsys.readouterr() == (f"The report: {page}\n", "")
+    assert "EMAIS-auto" in page.read_text("utf-8")
+
+
+def test_the_committed_runs_of_the_demo_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = read_file(ROOT / "results" / "demo_digits.jsonl", known=True)
+    assert capsys.readouterr().err == ""  # nothing was left out
+    wanted = demo.DEMOS["digits"].configs(seeds=5, num_steps=4000)
+    assert {(r["method"], r["seed"]) for r in records} == {(c.method, c.seed) for c in wanted}
+    assert Results(ROOT / "results" / "demo_digits.jsonl").missing(wanted) == []
 
 
 def check_page(text: str) -> None:
     titles = ["Test error", "Training loss", "Effective minibatch size Nₑₘₛ", "Efficiency score S(W)"]
-    assert re.findall(r"<h3>(.*?)</h3>", text) == titles
+    assert re.findall(r"<figcaption><h3>(.*?)</h3>", text) == titles
     assert text.count("<svg") == 4
     assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", text)
     assert "nan" not in re.sub(r"<style>.*?</style>|<script>.*?</script>", "", text, flags=re.S).lower()
     reader = Nesting()
     reader.feed(text)
     reader.close()
-    assert (reader.open, reader.outside) == ([], [])
+    assert reader.open == []
+    assert all(address.startswith("href=#") for address in reader.outside)
 
 
 def test_unknown_data() -> None:
     with pytest.raises(ValueError, match="'cifar'"):
         demo.run_demo("cifar")
+
+
+def test_the_methods_take_turns_at_going_first() -> None:
+    configs = demo.DEMOS["digits"].configs(seeds=2, num_steps=10)
+    assert [c.method for c in configs] == [*demo.METHODS, *reversed(demo.METHODS)]
 
 
 # ---- training
@@ -137,7 +169,7 @@ def test_curves(digits: Data) -> None:
 
 def test_initial_weights_leave_the_global_generator_alone() -> None:
     state = torch.get_rng_state()
-    one, two = (torch.nn.utils.parameters_to_vector(initialised(demo.perceptron, 7).parameters()) for _ in range(2))
+    one, two = (torch.nn.utils.parameters_to_vector(initialised(perceptron, 7).parameters()) for _ in range(2))
     assert torch.equal(one, two)
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -148,6 +180,80 @@ def test_initial_weights_leave_the_global_generator_alone() -> None:
 )
 def test_mean_sd(values: list[float], mean: float, sd: float) -> None:
     assert mean_sd(values) == pytest.approx((mean, sd), nan_ok=True)
+
+
+def test_the_plain_loop_gives_what_it_trained(digits: Data) -> None:
+    config, heard = Config("digits", "perceptron", "emais", num_steps=130, seed=3, **SHORT), []
+    loop = PlainLoop([config], digits, "cpu", Results("nowhere"))
+    loop.train(25, heard.append)
+    ((same, result),) = loop.finish()
+    run = short_run(digits, "emais")
+    assert (same, sum(heard)) == (config, 130)
+    assert result["test_error"] == run.test_error
+    assert result["curves"]["loss"] == run.curves["train_loss"]
+    assert result["curves"]["test_step"] == result["curves"]["step"] == run.curves["step"]
+
+
+@pytest.mark.parametrize("change", [{"optimizer": "adam"}, {"momentum": 0.5}, {"rule": "none"}, {"refresh_every": 9}])
+def test_the_plain_loop_refuses_what_it_would_leave_aside(change: dict[str, Any], digits: Data) -> None:
+    with pytest.raises(EmaisError, match="the plain loop trains small networks, and takes only lr, "):
+        PlainLoop([Config("digits", "perceptron", "emais", **change)], digits, "cpu", Results("nowhere"))
+
+
+# ---- steps to a loss
+
+
+def with_losses(method: str, *seeds: list[float | None], ms: tuple[float, ...] = (1.0, 2.0)) -> Setting:
+    """A setting whose runs have these training losses, at steps 10, 20, 30..."""
+    config = Config("digits", "perceptron", method)
+    records = []
+    for seed, losses in enumerate(seeds):
+        steps = [10 * k for k in range(1, len(losses) + 1)]
+        curves = {name: [1.0] * len(losses) for name in ("n_ems", "score", "lr", "lr_scale")}
+        curves |= {"step": steps, "loss": losses, "test_step": steps, "test_error": [90.0] * len(losses)}
+        end = {"test_error": 4.0, "ms_per_step": ms[seed], "curves": curves}
+        records.append(json.loads(json.dumps(asdict(config) | {"seed": seed} | end)))
+    return Setting(config, tuple(records))
+
+
+def test_the_training_loss_is_a_mean_over_seeds_and_five_points() -> None:
+    own = with_losses("emais", [8.0, 4.0, 4.0, 4.0, 4.0, 2.0], [6.0, 4.0, 4.0, 4.0, 4.0, 2.0])
+    assert training_loss(own) == pytest.approx([7.0, 5.5, 5.0, 4.75, 4.6, 3.6])
+    assert final_loss(own) == pytest.approx(3.6)
+    assert steps_to_loss(own, 4.6) == pytest.approx(50.0)
+    assert steps_to_loss(own, 4.1) == pytest.approx(55.0)  # on a line between two points
+    assert steps_to_loss(own, 7.5) == 10.0
+    assert math.isnan(steps_to_loss(own, 3.5))
+
+
+def test_a_seed_that_diverged_reaches_nothing() -> None:
+    own = with_losses("emais", [8.0, 4.0, 1.0], [8.0, None, None])
+    assert math.isnan(final_loss(own))
+    assert math.isnan(steps_to_loss(own, 5.0))
+    assert math.isnan(final_loss(with_losses("emais")))
+
+
+def three_methods(end: float = 2.0, seeds: int = 2) -> list[Setting]:
+    losses = {"sgd-scan": [8.0, 4.0, 3.0], "emais": [8.0, 2.0, 1.0], "emais-auto": [8.0, 7.0, 6.0 + end]}
+    return [with_losses(method, *[values] * seeds) for method, values in losses.items()]
+
+
+def test_the_table_says_how_soon_a_method_has_the_loss_of_the_first() -> None:
+    table = demo_table(three_methods())
+    assert table.head[2] == "steps to loss 5"
+    assert [row[2].text for row in table.rows] == ["30", "20", "not reached"]
+    assert "EMAIS-auto  " in to_text(table)
+    assert "not reached" in to_text(table)
+    assert loss_verdict(three_methods()) == (
+        "The training loss that SGD-Scan ends with, 5, is reached by SGD-Scan after 30 steps, by EMAIS after 20 steps, "
+        "by EMAIS-auto never."
+    )
+
+
+def test_step_times_are_compared_seed_by_seed() -> None:
+    base = with_losses("sgd-scan", [1.0], [1.0], ms=(1.0, 2.0))
+    own = with_losses("emais", [1.0], [1.0], ms=(1.0, 8.0))
+    assert demo_table([base, own]).rows[1][-1].text == "2.50 x"  # between 1 and 4
 
 
 # ---- the verdict
@@ -167,160 +273,30 @@ def test_mean_sd(values: list[float], mean: float, sd: float) -> None:
     ],
 )
 def test_verdict(scan: list[float], ours: list[float], says: list[str], says_not: list[str]) -> None:
-    sentence = demo.verdict(scan, ours)
+    sentence = error_verdict(scan, ours)
     assert all(words in sentence for words in says), sentence
     assert not any(words in sentence for words in says_not), sentence
     assert sentence.endswith(".")
 
 
-# ---- charts and page
-
-
-def made_runs(score: float, seeds: int = 2) -> list[Run]:
-    curves = {name: [1.0, 2.0, 3.0] for name in CURVES} | {"score": [score] * 3, "test_error": [90.0, 5.0, 4.0]}
-    return [Run(m, s, 4.0, 1.0, curves, {"n_ems": 1.0, "score": score}) for m in demo.METHODS for s in range(seeds)]
+# ---- the page
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-@pytest.mark.parametrize("score", [0.5, math.nan])
-def test_page_from_odd_runs(score: float, seeds: int) -> None:
-    runs = made_runs(score, seeds)
-    check_page(page.page("A <title>", "about & so on", [["<b>", "1", "2", "3", "4"]], "verdict", runs, "command"))
-    assert [s.name for s in page.curves_over_seeds(runs, "score")] == ["SGD-Scan", "EMAIS", "EMAIS-auto"]
+@pytest.mark.parametrize("score", [0.5, None])
+def test_page_from_odd_runs(score: float | None, seeds: int) -> None:
+    settings = three_methods(seeds=seeds)
+    for record in (r for s in settings for r in s.records):
+        record["curves"]["score"] = [score] * 3
+    text = demo_page("A <title>", "about & so on", settings, "command")
+    check_page(text)
+    assert "A &lt;title&gt;" in text
+    assert "about &amp; so on" in text
+    assert [s.name for s in demo_figure(settings).charts[3].series] == ["SGD-Scan", "EMAIS", "EMAIS-auto"]
 
 
 def test_the_start_of_the_run_does_not_set_the_axis() -> None:
-    series = Series("a", [1.0, 50.0, 100.0], [90.0, 5.0, 4.0], [0.0, 1.0, math.nan])
-    assert page.settled_top([series]) == pytest.approx(6.3)
-    assert page.settled_top([Series("a", [50.0, 100.0], [0.0, 0.0], [0.0, 0.0])]) is None
-
-
-def test_chart_puts_points_where_the_axes_say() -> None:
-    drawn = Chart("T", "x", "y", [Series("a", [0.0, 10.0], [0.0, 4.0], [math.nan] * 2)], y_from=0.0, y_to=4.0)
-    assert f'd="M{chart.LEFT} {chart.BOTTOM}L{chart.RIGHT} {chart.TOP}"'.replace(" ", "") in (
-        chart.svg(drawn).replace(".0", "").replace(" ", "")
-    )
-    assert 'class="band"' not in chart.svg(drawn)
-
-
-def test_hover_data_has_the_exact_values() -> None:
-    drawn = Chart("T", "x", "y", [Series("a", [1.0, 2.0, 3.0], [0.5, 0.0, 0.25], [0.1, 0.1, 0.05])], log_y=True)
-    found = re.search(r'data-series="(.*?)"', chart.figure(drawn))
-    assert found is not None
-    (series,) = json.loads(html.unescape(found[1]))
-    assert series["x"] == [1.0, 3.0]  # a zero has no place on a logarithmic axis
-    assert series["text"] == ["0.500 ± 0.100", "0.250 ± 0.050"]
-
-
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-3.0, 7.7), (0.001, 0.0019), (0.0, 25000.0), (99.0, 101.0)])
-def test_ticks_are_round_and_few(low: float, high: float) -> None:
-    ticks = chart.round_ticks(low, high)
-    assert 3 <= len(ticks) <= 6
-    assert low <= ticks[0] < ticks[-1] <= high
-    gap = (ticks[-1] - ticks[0]) / (len(ticks) - 1)
-    assert float(f"{gap:.6e}"[:8]) in (1, 2, 5)
-
-
-# ---- progress
-
-
-@pytest.mark.parametrize(("columns", "bar"), [(100, "█" * 12 + "░" * 12), (80, "█" * 8 + "░" * 9), (60, "")])
-def test_progress_in_a_terminal(columns: int, bar: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    now, stream = [0.0], Terminal()
-    with Progress(total_steps=100, total_runs=2, stream=stream, clock=lambda: now[0]) as progress:
-        progress.begin_run("EMAIS with seed 0")
-        progress.advance(10)
-        assert stream.getvalue() == ""  # too early to draw
-        now[0] = 5.0
-        progress.advance(40)
-        progress.finish_run()
-    first, *_, last = stream.getvalue().split("\r\x1b[K")[1:]
-    name = "EMAIS with seed 0" if columns > 60 else "EMAIS with se…"
-    assert first == f"{bar}  50%  0/2 runs done, {name}, 10 steps/s, 0:05 left"
-    assert len(first) < columns
-    assert last == ""  # wiped
-    assert "\n" not in stream.getvalue()
-
-
-def test_progress_in_plain_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    now, stream = [0.0], AsciiTerminal()
-    progress = Progress(total_steps=4, total_runs=1, stream=stream, clock=lambda: now[0])
-    now[0] = 1.0
-    progress.advance(2)
-    assert "#" * 12 + "." * 12 in stream.getvalue()
-    assert stream.getvalue().isascii()
-
-
-def test_progress_promises_nothing_at_first() -> None:
-    assert Progress(total_steps=100, total_runs=2, stream=io.StringIO(), clock=lambda: 0.0).line(1.9) == "0/2 runs done"
-
-
-def test_progress_forgets_a_slow_start() -> None:
-    now = [0.0]
-    progress = Progress(total_steps=10_000, total_runs=1, stream=io.StringIO(), clock=lambda: now[0])
-    now[0] = 100.0  # it compiles
-    progress.advance(1)
-    assert progress.line(100.0) == "0/1 runs done"  # and not that hundreds of hours are left
-    for second in range(101, 161):
-        now[0] = float(second)
-        progress.advance(100)
-    assert progress.line(160.0) == "0/1 runs done, 100 steps/s, 0:40 left"
-    assert progress.line(170.0) == "0/1 runs done, 75 steps/s, 0:53 left"  # nothing for ten of forty seconds
-
-
-def test_progress_of_tests_is_not_part_of_the_rate() -> None:
-    now = [0.0]
-    progress = Progress(total_steps=400, total_runs=1, stream=io.StringIO(), clock=lambda: now[0])
-    for _ in range(100):  # 2 steps a second
-        now[0] += 0.5
-        progress.advance()
-    assert progress.line(now[0]) == "0/1 runs done, 2 steps/s, 2:30 left"
-    for _ in range(51):  # a test of 50 seconds, which begins at once
-        progress.advance(0)
-        now[0] += 1
-    now[0] -= 1
-    assert progress.line(now[0]) == "0/1 runs done, 2 steps/s, 5:00 left"  # with as many tests as so far
-    progress.advance()
-    assert progress.line(now[0]).startswith("0/1 runs done, 2 steps/s, 4:5")
-    progress.pass_over(0, 200)
-    assert progress.line(now[0]).startswith("0/1 runs done, 2 steps/s, 1:3")  # half a second of tests a step of its own
-    images = Progress(total_steps=20, total_runs=0, stream=io.StringIO(), clock=lambda: 0.0)
-    images.advance(20)
-    assert images.line(5.0) == "4 steps/s, 0:00 left"
-
-
-def test_progress_without_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a service, or after 2>&-."""
-    monkeypatch.setattr("sys.stderr", None)
-    with Progress(total_steps=20, total_runs=0) as progress:
-        progress.advance(30)
-    assert progress.line(time.monotonic() + 100).endswith("0:00 left")
-
-
-def test_progress_of_runs_that_others_have_done_says_nothing_about_the_rate() -> None:
-    progress = Progress(total_steps=1000, total_runs=4, stream=io.StringIO(), clock=lambda: 0.0)
-    progress.pass_over(2, 500)
-    progress.advance(100)
-    assert progress.line(10.0) == "2/4 runs done, 10 steps/s, 0:40 left"
-    progress.advance(400)
-    assert progress.line(10.0) == "2/4 runs done, last tests"
-
-
-def test_progress_elsewhere_is_a_line_every_ten_seconds() -> None:
-    now, stream = [0.0], io.StringIO()
-    with Progress(total_steps=100, total_runs=2, stream=stream, clock=lambda: now[0]) as progress:
-        for k in range(1, 26):
-            now[0] = float(k)
-            progress.advance()
-    assert stream.getvalue() == (
-        " 10%  0/2 runs done, 1 steps/s, 1:30 left\n 20%  0/2 runs done, 1 steps/s, 1:20 left\n"
-    )
-
-
-def test_progress_of_one_thing_in_other_units() -> None:
-    progress = Progress(total_steps=100, total_runs=0, stream=io.StringIO(), clock=lambda: 0.0, unit="images")
-    progress.begin_run("decoding")
-    progress.advance(50)
-    assert progress.line(5.0) == "decoding, 10 images/s, 0:05 left"
+    errors, loss, *_ = demo_figure(three_methods()).charts
+    assert max(errors.series[0].mean) == 90.0
+    assert errors.y_to == 10.0  # two and a half times the lowest final one
+    assert [value for value, _ in loss.references] == [5.0]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from html import unescape
+
 import pytest
 
-from emais.experiments.report.report import own_html
-from emais.experiments.report.user_runs import config_of, known_runs, own_sections
+from emais.experiments.report.user_runs import (
+    compared_settings,
+    config_of,
+    known_runs,
+    own_figure,
+    own_page,
+    own_sections,
+)
 from emais.experiments.runs.runner import run_all
 from emais.experiments.runs.store import Results
 from emais.experiments.runs.sweep import parse
@@ -24,7 +32,7 @@ def source(tmp_path_factory):
 def test_sections(source):
     records = Results(source).read()
     sections = own_sections(records)
-    (table,) = sections[0].tables
+    (table,) = sections[0].tables()
     assert len(table.rows) == 5
     at = {name: k for k, name in enumerate(table.head)}
     row = [cell.text for cell in table.rows[0]]
@@ -43,14 +51,17 @@ def test_sections(source):
     assert row[at["N_ems"]] == f"{sum(halves) / len(halves):.0f}"
     assert row[at["step (ms)"]] == f"{sum(r['ms_per_step'] for r in own) / 2:.2f}"
     assert 0 < float(row[at["S(W)"]]) < 1
-    assert [len(section.figure.charts[0].series) for section in sections[1:]] == [2, 3]
-    assert [chart.colours() for chart in sections[2].figure.charts] == [[0, 1, 2]] * 3
+    figures = [own_figure(row, k) for k, row in enumerate(compared_settings(records), 1)]
+    assert [len(figure.charts[0].series) for figure in figures] == [2, 3]
+    assert [chart.colours() for chart in figures[1].charts] == [[0, 1, 2]] * 3
+    assert [section.title for section in sections[1:]] == [figure.title for figure in figures]
+    assert [len(part.drawings) for section in sections[1:] for part in section.parts] == [3, 3]
     assert len({section.anchor for section in sections}) == 3
 
 
 def test_page(source):
-    page = own_html(Results(source).read(), source)
-    assert f"emais report --results &#x27;{source}&#x27;" in page
+    page = own_page(Results(source).read(), source)
+    assert f"emais report --results '{source}'" in unescape(page)
     assert "reproduce" not in page
     assert 'href="#findings"' not in page
     assert "not run yet" not in page.lower()

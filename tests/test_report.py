@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import asdict, replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,15 @@ from emais.experiments.analysis.settings import Setting, record_key, without_see
 from emais.experiments.analysis.verdicts import bold, verdict
 from emais.experiments.config import Config
 from emais.experiments.report.figures import scatter
-from emais.experiments.report.figures.chart import LEFT, svg
-from emais.experiments.report.figures.chart import figure as chart_figure
+from emais.experiments.report.figures.chart import PLOT, draw, svg
 from emais.experiments.report.figures.curves import median_range, rows_of
-from emais.experiments.report.figures.differences import difference_plot, lead
+from emais.experiments.report.figures.differences import difference_note, difference_plot, lead_of
 from emais.experiments.report.figures.dots import dot_plot
 from emais.experiments.report.figures.methods import figures
 from emais.experiments.report.findings import findings, glance
-from emais.experiments.report.report import html, markdown_page, write_report
-from emais.experiments.report.tables.cells import Cell, Table, to_html, to_markdown
+from emais.experiments.report.pages import Page, render
+from emais.experiments.report.report import html, markdown_page
+from emais.experiments.report.tables.cells import Cell, Table, to_markdown
 from emais.experiments.report.tables.comparisons import fits
 from emais.experiments.report.tables.results import markdown, tables
 from emais.experiments.report.tables.step_times import best_case, cost_table, read_timings, time_tables, timings_of
@@ -244,8 +245,9 @@ def test_other_data_are_not_judged_and_more_map_is_better() -> None:
     scan = setting(replace(cifar.config, method="sgd-scan"), 17.0, 17.5)
     text = markdown("tab:res_cinic10", [*scan.records, *cifar.records])
     assert "| 1e-4 | 17500 | EMAIS | 2 | 16.05 ± 0.07 | 16.42 ± 0.15 | −1.20 | −0.27 |" in text
-    assert "paper" not in dot_plot("a row", [cifar, scan])
-    assert "paper" in dot_plot("a row", [setting(fmnist("emais"), 9.0, 9.1)])
+    assert "paper" not in dot_plot("a row", [cifar, scan]).svg
+    assert "paper" in dot_plot("a row", [setting(fmnist("emais"), 9.0, 9.1)]).svg
+    assert dot_plot("a row", [setting(fmnist("emais"))]) is None
     chest = Config("chestxray14", "resnet50", "emais", weight_decay=1e-4, num_steps=1000)
     own = [setting(replace(chest, method=m), *v) for m, v in (("sgd-scan", (18.0, 20.0)), ("emais", (20.0, 21.0)))]
     assert bold(own) == [False, True]
@@ -556,26 +558,33 @@ def test_terms_are_explained_before_they_are_used(full: list[dict[str, Any]]) ->
 
 def test_differences_from_sgd_scan_by_hand() -> None:
     base, own = setting(fmnist("sgd-scan"), 11.0, 12.0, 13.0), setting(fmnist("emais"), 10.0, 10.5, 9.5)
-    assert lead(own, base) == pytest.approx((2.0, math.sqrt(1 / 3 + 0.25 / 3)))
+    assert lead_of(own, base) == pytest.approx((2.0, math.sqrt(1 / 3 + 0.25 / 3)))
     chest = Config("chestxray14", "resnet50", "emais", weight_decay=1e-4, num_steps=1000)
     worse, one = setting(chest, 8.0), setting(replace(chest, method="sgd-scan"), 9.0)
-    assert lead(worse, one)[0] == -1.0  # less mAP is worse
-    picture = difference_plot([[base, own], [worse, one], [setting(fmnist("rais"), 9.0, 9.1)]])
+    assert lead_of(worse, one)[0] == -1.0  # less mAP is worse
+    rows = [[base, own], [worse, one], [setting(fmnist("rais"), 9.0, 9.1)]]
+    picture = difference_plot(rows).svg
     assert picture.count("<circle") == 2
     assert picture.count("H") == 1  # one seed has no bar
     assert "EMAIS: 2.00 ± 0.65 points" in picture
-    assert "Rows without SGD-Scan are left out." in picture
+    assert "Rows without SGD-Scan are left out." in difference_note(rows)
+    assert "left out" not in difference_note(rows[:2])
     zero = re.search(r'class="zero" d="M([\d.]+)', picture)
     dots = [float(x) for x in re.findall(r'cx="([\d.]+)"', picture)]
     assert zero is not None
     assert dots[1] < float(zero[1]) < dots[0]
-    assert difference_plot([[setting(fmnist("rais"), 9.0, 9.1)]]) == ""
+    assert difference_plot(rows[2:]) is None
 
 
 def test_cells_are_escaped() -> None:
-    text = to_html(Table(["<a>"], [[Cell("x & y", sort=1.0, hover='"z"')]], "c < d"))
+    table = Table(["<a>"], [[Cell("x & y", sort=1.0, hover='"z"')]], "c < d")
+    text = render(Page("<t>", "short", "about", {}, table, "command"))
     assert "&lt;a&gt;" in text
-    assert 'data-sort="1" title="&quot;z&quot;">x &amp; y</td>' in text
+    assert "<title>&lt;t&gt;</title>" in text
+    found = re.search(r'<td class="number" data-sort="1" title="(.*?)">(.*?)</td>', text)
+    assert found is not None
+    assert [unescape(part) for part in found.groups()] == ['"z"', "x & y"]
+    assert "x & y" not in text
 
 
 # ---- figures
@@ -678,7 +687,7 @@ def test_one_wild_seed_does_not_move_a_line_of_fixed_tau() -> None:
 
 def test_legends_have_the_digits_of_the_tables() -> None:
     charts = {f.label: f.charts[0] for f in figures(runs(fmnist("emais"), 10.0, 10.3))}
-    legends = {label: re.findall(r"<output>(.*?)</output>", chart_figure(one)) for label, one in charts.items()}
+    legends = {label: [key.value for key in draw(one).legend] for label, one in charts.items()}
     assert legends["tab:res_fmnist over steps"] == ["10.15 ± 0.21"]
     assert "| 10.15 ± 0.21 |" in markdown("tab:res_fmnist", runs(fmnist("emais"), 10.0, 10.3))
     assert legends["tab:res_fmnist N_ems"] == ["256 ± 0"]
@@ -692,7 +701,7 @@ def test_names_of_the_limits_stand_where_no_line_runs() -> None:
             rf'<text class="note" x="(\d+)" y="[\d.]+" text-anchor="(\w+)">{name}<', svg(one)
         ).groups()
         assert anchor == "end"
-        assert int(x) < LEFT
+        assert int(x) < PLOT.left
 
 
 # ---- the page
@@ -735,9 +744,9 @@ def test_page_stands_alone(full: list[dict[str, Any]]) -> None:
         assert f"<code>{label}</code>" in text
 
 
-def test_page_and_markdown_with_few_or_no_runs(tmp_path: Path) -> None:
+def test_page_and_markdown_with_few_or_no_runs() -> None:
     for name, records in (("none", []), ("few", SMALL), ("bad", runs(fmnist("emais"), None, None))):
-        write_report(records, tmp_path / f"{name}.html", [])
+        assert ">nan" not in html(records, []).lower(), name
         assert "nan" not in markdown_page(records, []).split()
     assert "Settings not run yet: tab:res_fmnist (27 of 27; table left out)" in markdown_page([], [])
 
@@ -784,7 +793,7 @@ NARROW = """(() => {
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed here")
 def test_page_in_a_browser(tmp_path: Path, full: list[dict[str, Any]]) -> None:
     page = tmp_path / "report.html"
-    write_report(full, page, TIMINGS, studied())
+    page.write_text(html(full, TIMINGS, studied()), "utf-8")
     with Browser(tmp_path / "profile") as browser:
         browser.open(page)
         seen = browser.run(CHECKS)
@@ -816,11 +825,11 @@ def studied() -> list[dict[str, Any]]:
 def test_scatter_plots_of_both_gradients() -> None:
     study = studied()
     (norms,) = scatter.panels("fig:full_logit_grad", study)
-    assert "after 7 steps" in norms
-    assert "slope 2, " in norms
-    assert norms.count("<circle") == 3
+    assert "after 7 steps" in norms.title
+    assert "slope 2, " in norms.note
+    assert norms.svg.count("<circle") == 3
     first, *_ = scatter.panels("fig:full_logit_trvar", study)
-    assert "slope 2, intercept 1, correlation 1.000" in first
-    assert first.count("<circle") == 3  # more noise than is shown
+    assert "slope 2, intercept 1, correlation 1.000" in first.note
+    assert first.svg.count("<circle") == 3  # more noise than is shown
     _, score = scatter.panels("fig:full_logit_nems_score", study)
-    assert score.count("<circle") == 2
+    assert score.svg.count("<circle") == 2

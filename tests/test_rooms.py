@@ -1,6 +1,7 @@
-"""The rooms of the experiments: imports point one way, and no folder or module grows out of sight."""
+"""The rooms of the library and of its experiments: imports point one way, and nothing grows out of sight."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -11,20 +12,31 @@ ROOT = Path(emais.__file__).parent
 EXPERIMENTS = ROOT / "experiments"
 ROOMS = ("data", "train", "runs", "analysis", "report")  # each may import from those before it
 SHARED = {"config", "numbers", "files", "progress"}  # modules that every room may import
+CORE = ("functional", "draws", "statistics", "loading", "observing", "rates")  # each may import from those before it
+CORE_MODULES = [path for room in CORE for path in sorted((ROOT / room).rglob("*.py"))]
 MODULES = [path for room in ROOMS for path in sorted((EXPERIMENTS / room).rglob("*.py"))]
 
 
-def imports(path: Path) -> set[str]:
-    """The first part, below `experiments`, of every module of the experiments that a file imports."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if not isinstance(node, ast.ImportFrom) or not node.level:
+def imports(path: Path, root: Path = EXPERIMENTS) -> set[str]:
+    """The first part, below a folder, of every module there that a file imports when it runs."""
+    tree, found = ast.parse(path.read_text("utf-8")), set()
+    checked = [node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    skipped = {id(inner) for node in checked for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not node.level or id(node) in skipped:
             continue
         folder = path.parents[node.level - 1]
-        target = [*folder.relative_to(ROOT).parts, *(node.module or "").split(".")]
-        if target[0] == "experiments":
-            found |= {part for part in target[1:2] if part} or {alias.name for alias in node.names}
+        target = [*folder.parts, *(node.module or "").split(".")]
+        if target[: len(root.parts)] == list(root.parts):
+            below = target[len(root.parts) :]
+            found |= {part for part in below[:1] if part} or {alias.name for alias in node.names}
     return found
+
+
+@pytest.mark.parametrize("path", CORE_MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_imports_of_the_core_point_one_way(path):
+    room = path.relative_to(ROOT).parts[0]
+    assert imports(path, ROOT) <= {*CORE[: CORE.index(room) + 1], "errors"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(EXPERIMENTS).as_posix())
@@ -70,21 +82,22 @@ SAME_MEANING = {
     "main",
     "train",  # the command `emais train`, and the loop to read
 }
-BEING_RENAMED = {  # by the report and the demo, which share these names with each other or with other rooms
-    *("BOTTOM", "HEIGHT", "LEFT", "RIGHT", "TOP", "WIDTH", "SCRIPT", "STYLE", "SHOWN", "NOTE", "LABELS", "RUNS"),
-    *("COLUMNS", "OPTIMIZERS", "TITLES", "Setting", "find", "lead", "mark", "number", "place", "tables"),
-    "verdict",
-}
 
 
 def test_no_two_modules_give_a_name_different_meanings():
     places: dict[str, list[str]] = {}
     for path in sorted(EXPERIMENTS.rglob("*.py")):
-        for name in public_names(path) - SAME_MEANING - BEING_RENAMED:
+        for name in public_names(path) - SAME_MEANING:
             places.setdefault(name, []).append(path.relative_to(EXPERIMENTS).as_posix())
     assert not {name: where for name, where in places.items() if len(where) > 1}
 
 
 def test_no_module_is_over_300_lines():
-    own = [path for path in MODULES if "report" not in path.relative_to(EXPERIMENTS).parts]
-    assert not {path.name: count for path in own if (count := len(path.read_text("utf-8").splitlines())) > 300}
+    assert not {path.name: count for path in MODULES if (count := len(path.read_text("utf-8").splitlines())) > 300}
+
+
+def test_pages_are_templates():
+    """Python draws pictures, element by element; whatever else is HTML, style or script has a file of its own."""
+    for path in [EXPERIMENTS / "demo.py", *(EXPERIMENTS / "report").rglob("*.py")]:
+        found = re.findall(r"</?(?:html|body|div|p|ul|li|table|tr|td|section|style|script)\b", path.read_text("utf-8"))
+        assert not found, path

@@ -172,7 +172,7 @@ OF_REPORTS = (
     "report/tables/results",
     "report/findings",
     "analysis/verdicts",
-    "report/page",
+    "report/pages",
     "runs/catalogue",
     "commands",
 )

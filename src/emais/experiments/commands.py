@@ -15,12 +15,15 @@ from .analysis.paper import SEEDS
 from .analysis.quantities import average, middle
 from .analysis.settings import STAR, Setting, present, settings_of
 from .config import Config, choose
-from .demo import with_spread
+from .files import write_whole
+from .numbers import with_sd
 from .report.figures import scatter
+from .report.report import html
 from .report.tables.cells import to_markdown
+from .report.tables.results import markdown
 from .report.tables.rows import number_cell
 from .report.tables.step_times import LABELS, time_tables, timings_of
-from .report.user_runs import known_runs, step_time
+from .report.user_runs import known_runs, own_page, step_time
 from .runs.catalogue import ITEMS
 from .runs.logit_study import SNAPSHOTS, read_study, write_study
 from .runs.machine import check_device
@@ -82,7 +85,7 @@ def reproduce(
     label: str, given: Path | None, seeds: int | None, device: str | None, data: Path | None, budget: float | None
 ) -> None:
     """Run what a table or figure lacks, as far as it is made of runs, and print it, or say where it is."""
-    choose("table or figure", label, [*ITEMS, *scatter.TITLES, *LABELS])
+    choose("table or figure", label, [*ITEMS, *scatter.STUDY_TITLES, *LABELS])
     folder = given or Path("results")
     must_be_folder("--results", folder)
     if label not in ITEMS and (seeds is not None or budget is not None):
@@ -102,7 +105,7 @@ def reproduce(
     study = folder / "full_logit.jsonl"
     if not {record["step"] for record in read_study(study)} >= set(SNAPSHOTS):
         write_study(study, SNAPSHOTS, 0, device, data)
-    print(f"{scatter.TITLES[label]}: {study}; `emais report` draws it.")
+    print(f"{scatter.STUDY_TITLES[label]}: {study}; `emais report` draws it.")
 
 
 def print_times(label: str, folder: Path) -> None:
@@ -115,8 +118,6 @@ def print_times(label: str, folder: Path) -> None:
 
 def reproduce_runs(label: str, folder: Path, seeds: int, device: str, data: Path | None, budget: float | None) -> None:
     """Run what a table or figure lacks, each data set into its own file, and print the table."""
-    from .report.tables.results import markdown
-
     configs = ITEMS[label].configs(seeds)
     own = label_records(label, folder)
     wanted = missing_from(own, configs)
@@ -154,25 +155,30 @@ def run_by_data(
 
 def report(source: Path, out: Path) -> None:
     """All tables and figures as one page, or, where a file is given, all its runs."""
-    from .report.report import write_own, write_report
-
     must_be_file("--out", out, "report.html")
-    if source.is_file() or source.suffix == ".jsonl":
-        records = read_file(source, known=True)
-        if not records:
-            raise EmaisError(f"there are no results in {source}: give a file that `emais train` has written")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_own(records, out, source)
-    else:
-        records = read_all(source)
-        if not records:
-            raise EmaisError(no_results(source))
-        study = source / "full_logit.jsonl"
-        found = read_study(study)
-        say_skipped(study, len(read_study(study, model=None)))
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_report(records, out, timings_of(source), found)
+    one_file = source.is_file() or source.suffix == ".jsonl"
+    text = report_of_file(source) if one_file else report_of_folder(source)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(out, text)
     print(f"The report: {out}")
+
+
+def report_of_file(path: Path) -> str:
+    """The page of all runs of one file."""
+    records = read_file(path, known=True)
+    if not records:
+        raise EmaisError(f"there are no results in {path}: give a file that `emais train` has written")
+    return own_page(records, path)
+
+
+def report_of_folder(folder: Path) -> str:
+    """The page of all tables and figures."""
+    records = read_all(folder)
+    if not records:
+        raise EmaisError(no_results(folder))
+    study = folder / "full_logit.jsonl"
+    say_skipped(study, len(read_study(study, model=None)))
+    return html(records, timings_of(folder), read_study(study))
 
 
 def no_results(folder: Path) -> str:
@@ -197,7 +203,7 @@ def must_be_folder(option: str, path: Path) -> None:
 
 def listing() -> str:
     """All labels and what they stand for."""
-    titles = {label: item.title for label, item in ITEMS.items() if not item.beyond} | LABELS | scatter.TITLES
+    titles = {label: item.title for label, item in ITEMS.items() if not item.beyond} | LABELS | scatter.STUDY_TITLES
     beyond = {label: item.title for label, item in ITEMS.items() if item.beyond}
     width = max(map(len, titles | beyond))
     lines = [[f"{label:<{width}}  {title}" for label, title in part.items()] for part in (titles, beyond)]
@@ -269,7 +275,7 @@ def summary_lines(configs: list[Config], records: list[RunRecord]) -> str:
         words = "mAP" if setting.metric == "map" else "test error"
         count = len(setting.values)
         seeds = f"{count} seed{'s' if count > 1 else ''}"
-        metric = f"{words} {with_spread(list(setting.values), 2)} %"
+        metric = f"{words} {with_sd(setting.mean, setting.sd)} %"
         lines.append(f"{in_words(setting.config)}: {', '.join([metric, *measured(setting)])} ({seeds})")
     return "\n".join(lines)
 

@@ -1,4 +1,7 @@
-"""A progress display for long commands: one live line in a terminal, a plain line now and then elsewhere."""
+"""A progress display for long commands: one live line in a terminal, a plain line now and then elsewhere.
+
+Our own, because it has to work where only torch and numpy are installed, and to tell tests from steps in its rate.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
-REDRAW = 0.1  # seconds between two drawings in a terminal
-REPORT = 10.0  # seconds between two lines elsewhere
-SETTLE = 2.0  # seconds before the rate means anything: the first steps are slow,
-FIRST = 10  # and some of them compile what the others run
+REDRAW, REPORT = 0.1, 10.0  # seconds between two drawings in a terminal, and between two lines elsewhere
+SETTLE, FIRST = 2.0, 10  # seconds and steps before the rate means anything: the first steps are slow
 RECENT = 30.0  # seconds that the rate is taken over, so that a slow start is soon forgotten
 BAR = 24  # characters, where the terminal is wide enough
-
-
-def clock_time(seconds: float) -> str:
-    """Seconds as minutes and seconds, or hours.
-
-    >>> clock_time(75), clock_time(3700)
-    ('1:15', '1:01:40')
-    """
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
 class Progress:
@@ -34,7 +24,7 @@ class Progress:
 
     total_steps: steps of all runs together; total_runs: how many runs there are, 0 where there is but one thing to
     do; unit: what a step is called. Use it as a context manager: on leaving, the live line is wiped, so that what is
-    printed next starts on a clean one.
+    printed next starts on a clean one. Once nobody reads the stream any more, it says nothing, and the work goes on.
 
     >>> import io
     >>> with Progress(total_steps=20, total_runs=2, stream=io.StringIO()) as progress:
@@ -55,25 +45,19 @@ class Progress:
         self.total_steps, self.total_runs, self.unit = total_steps, total_runs, unit
         self.steps, self.runs, self.label = 0, 0, ""
         self._stream = stream or sys.stderr or io.StringIO()  # where there is no stderr nobody sees it
+        self._live, self._signs = self._stream.isatty(), signs(self._stream)
         self._clock = clock
-        self._live = self._stream.isatty()
-        self._full, self._empty, self._more = blocks(self._stream)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._start = self._shown = self._last = self._clock()
+        self._start = self._shown = self._last = clock()
         self._idle, self._resting = 0.0, False  # seconds without steps, such as those of tests; whether one is going on
         self._own = 0  # steps that were made here
-        self._marks = deque([(self._start, self.steps)])  # (time, steps) about once a second, the recent ones
+        self._marks = deque([(self._start, 0)])  # (time, steps) about once a second, the recent ones
 
     def __enter__(self) -> Progress:
-        self._begin()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+            self._write("\r\x1b[K")
 
     def begin_run(self, label: str) -> None:
         """Say what is running now."""
@@ -108,54 +92,64 @@ class Progress:
         self.runs, self.steps = self.runs + runs, self.steps + steps
         self._marks = deque((when, before + steps) for when, before in self._marks)
 
-    def line(self, now: float, room: int | None = None) -> str:
+    def line(self, now: float, room: int = sys.maxsize) -> str:
         """What is shown: runs done, what is running, steps a second, time left.
 
         room: characters that there are; the name of what is running is cut to fit.
         """
-        parts = [f"{self.runs}/{self.total_runs} runs done" if self.total_runs else "", self.label]
+        done = f"{self.runs}/{self.total_runs} runs done" if self.total_runs else ""
+        shown, rest = self.label, self._pace(now)
+        keep = room - len(", ".join(filter(None, [done, "", *rest]))) - 2
+        if len(shown) > keep:
+            shown = f"{shown[: keep - 1].rstrip()}{self._signs[2]}" if keep > 3 else ""
+        return ", ".join(filter(None, [done, shown, *rest]))
+
+    def _pace(self, now: float) -> list[str]:
         since, before = self._marks[0]
-        if now - self._start >= SETTLE and self.steps >= FIRST and self.steps > before:
-            rate = (self.steps - before) / max(now - since, 1e-9)
-            left = max(0, self.total_steps - self.steps) * (1 / rate + self._idle / max(1, self._own))
-            testing = self.runs < self.total_runs and self.steps >= self.total_steps
-            parts += ["last tests"] if testing else [f"{rate:.0f} {self.unit}/s", f"{clock_time(left)} left"]
-        over = 0 if room is None else len(", ".join(part for part in parts if part)) - room
-        if over > 0 and self.label:
-            parts[1] = cut(self.label, len(self.label) - over, self._more)
-        return ", ".join(part for part in parts if part)
+        if now - self._start < SETTLE or self.steps < FIRST or self.steps <= before:
+            return []
+        if self.runs < self.total_runs and self.steps >= self.total_steps:
+            return ["last tests"]
+        rate = (self.steps - before) / max(now - since, 1e-9)
+        left = max(0, self.total_steps - self.steps) * (1 / rate + self._idle / max(1, self._own))
+        return [f"{rate:.0f} {self.unit}/s", f"{clock_time(left)} left"]
 
     def _show(self, now: float) -> None:
         self._shown = now
-        share = min(1.0, self.steps / max(1, self.total_steps))
-        if self.runs < self.total_runs:
-            share = min(0.99, share)  # tests are still to come
+        most = 0.99 if self.runs < self.total_runs else 1.0  # tests are still to come
+        share = min(most, self.steps / max(1, self.total_steps))
+        if not self._live:
+            self._write(f"{share:4.0%}  {self.line(now)}\n")
+            return
         room = shutil.get_terminal_size().columns - 1  # a full last column would make some terminals wrap
-        text = f"{share:4.0%}  {self.line(now, room - 7 if self._live else None)}"
-        if self._live:
-            width = max(0, min(BAR, room - len(text) - 1))
-            full = round(width * share)
-            self._stream.write(f"\r\x1b[K{f'{self._full * full}{self._empty * (width - full)} {text}'[:room]}")
-        else:
-            self._stream.write(f"{text}\n")
-        self._stream.flush()
+        text = f"{share:4.0%}  {self.line(now, room - 7)}"
+        width = max(0, min(BAR, room - len(text) - 1))
+        full = round(width * share)
+        self._write(f"\r\x1b[K{f'{self._signs[0] * full}{self._signs[1] * (width - full)} {text}'[:room]}")
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except BrokenPipeError:
+            self._stream, self._live = io.StringIO(), False
 
 
-def cut(text: str, size: int, more: str) -> str:
-    """A text of at most so many characters, with a sign where there was more of it.
+def clock_time(seconds: float) -> str:
+    """Seconds as minutes and seconds, or hours.
 
-    >>> cut("emais on fmnist", 9, "…"), cut("emais on fmnist", 2, "…")
-    ('emais on…', '')
+    >>> clock_time(75), clock_time(3700)
+    ('1:15', '1:01:40')
     """
-    if len(text) <= size:
-        return text
-    return f"{text[: size - 1].rstrip()}{more}" if size > 3 else ""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
-def blocks(stream: TextIO) -> tuple[str, str, str]:
+def signs(stream: TextIO) -> str:
     """The characters that this stream can write: two of the bar, and one for a text that is cut."""
     try:
         "█░…".encode(getattr(stream, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
-        return "#", ".", "~"
-    return "█", "░", "…"
+        return "#.~"
+    return "█░…"

@@ -30,6 +30,3 @@ def not_run_yet(records: Sequence[Record]) -> str:
 def left_out(records: Sequence[Record]) -> list[str]:
     """The labels whose tables have too many gaps to be shown."""
     return [label for label, item in ITEMS.items() if not mostly_run(of_item(item, records))]
-
-
-lacking, well_run = not_run_yet, mostly_run  # as the report calls them

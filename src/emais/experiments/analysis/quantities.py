@@ -60,18 +60,23 @@ def by_method(settings: Sequence[Setting]) -> list[list[Setting]]:
 
 
 def first_step(record: Record, error: float) -> float:
-    """The step at which the test error is first at most `error`, on a straight line between two tests; NaN if never.
+    """The step at which the test error is first at most `error`; NaN if never."""
+    run = RunRecord.of(record)
+    return first_crossing(run.curve("test_step"), run.curve("test_error"), error)
 
-    >>> first_step({"curves": {"test_step": [10, 20, 30], "test_error": [30.0, 10.0, 14.0]}}, 12.0)
+
+def first_crossing(steps: Sequence[float], values: Sequence[float], level: float) -> float:
+    """The step at which values are first at most `level`, on a straight line between two points; NaN if never.
+
+    >>> first_crossing([10, 20, 30], [30.0, 10.0, 14.0], 12.0)
     19.0
     """
-    run = RunRecord.of(record)
     before: tuple[float, float] | None = None
-    for step, value in zip(run.curve("test_step"), run.curve("test_error"), strict=True):
-        if value <= error:
+    for step, value in zip(steps, values, strict=True):
+        if value <= level:
             if before is None:
-                return step
-            share = (before[1] - error) / (before[1] - value)
+                return float(step)
+            share = (before[1] - level) / (before[1] - value)
             return before[0] + share * (step - before[0])
         before = (step, value) if math.isfinite(value) else None
     return math.nan

@@ -11,53 +11,53 @@ from ..analysis.quantities import best_of, by_method
 from ..analysis.settings import HEADS, Setting, better, by_row, is_plain, method_name, of_item, present, provenance
 from ..analysis.verdicts import BOLD, ENOUGH, best_of_paper, bold, differ
 from ..numbers import decimal, with_sd
-from ..runs.catalogue import ITEMS, RIVALS
+from ..runs.catalogue import ITEMS, MAIN_METHODS
 from ..runs.store import Record
 from .tables.cells import Cell, Table
 from .tables.rows import empty, value_cell
 from .tables.step_times import best_case
 
-OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
+OPTIMIZER_NAMES = {"sgd": "SGD", "adam": "Adam"}
 TESTED = "(Welch's test at 0.05, with Holm's correction over these rows.)"
 PAIRS = (("emais", "sgd-scan"), ("emais-auto", "emais"), ("emais-auto", "sgd-scan"))
 
 
 def result_rows(records: Sequence[Record]) -> list[list[Setting]]:
     """The rows of all tables of results."""
-    return [row for label in tables() for row in by_row(present(of_item(ITEMS[label], records)))]
+    return [row for label in result_labels() for row in by_row(present(of_item(ITEMS[label], records)))]
 
 
-def tables() -> list[str]:
+def result_labels() -> list[str]:
     """The labels of tables of results."""
     return [label for label in ITEMS if label.startswith("tab:")]
 
 
 def glance(records: Sequence[Record]) -> Table | None:
     """The methods that matter most, and the best of the paper's, for every row of the tables of results."""
-    rows, seen = result_rows(records), []
-    for row in rows:
-        config, best = row[0].config, best_of_paper(row)
-        by_name = {s.config.method: value_cell(s, strong) for s, strong in zip(row, bold(row), strict=True)}
-        unit = " (mAP)" if row[0].metric == "map" else ""
-        seen.append(
-            [
-                Cell(row[0].title + unit),
-                Cell(OPTIMIZERS.get(config.optimizer, config.optimizer)),
-                Cell(decimal(config.weight_decay), sort=config.weight_decay),
-                Cell(str(config.num_steps), sort=config.num_steps),
-                *(by_name.get(method, empty()) for method in RIVALS.split(",")),
-                empty() if best is None else Cell(f"{method_name(best.config)} {with_sd(best.mean, best.sd)}"),
-            ]
-        )
+    rows = result_rows(records)
     if not rows:
         return None
     settings = [s for row in rows for s in row]
-    head = ["data", "optimizer", "weight decay", "steps", *(HEADS[m] for m in RIVALS.split(",")), "best of the paper's"]
+    head = ["data", "optimizer", "weight decay", "steps", *(HEADS[m] for m in MAIN_METHODS), "best of the paper's"]
     caption = (
         "Test error in percent, lower is better, or mAP in percent, higher is better. With Adam SGD-Scan is Adam-Scan. "
         f"{provenance(settings)} {BOLD}{emais_among_papers(rows)}"
     )
-    return Table(head, seen, caption)
+    return Table(head, [glance_cells(row) for row in rows], caption)
+
+
+def glance_cells(row: Sequence[Setting]) -> list[Cell]:
+    """What tells a row from the others, its values, and the best of the paper's methods."""
+    config, best = row[0].config, best_of_paper(row)
+    by_name = {s.config.method: value_cell(s, strong) for s, strong in zip(row, bold(row), strict=True)}
+    return [
+        Cell(row[0].title + (" (mAP)" if row[0].metric == "map" else "")),
+        Cell(OPTIMIZER_NAMES.get(config.optimizer, config.optimizer)),
+        Cell(decimal(config.weight_decay), sort=config.weight_decay),
+        Cell(str(config.num_steps), sort=config.num_steps),
+        *(by_name.get(method, empty()) for method in MAIN_METHODS),
+        empty() if best is None else Cell(f"{method_name(best.config)} {with_sd(best.mean, best.sd)}"),
+    ]
 
 
 def emais_among_papers(rows: Sequence[Sequence[Setting]]) -> str:
@@ -113,7 +113,7 @@ def row_name(setting: Setting) -> str:
     """A row of the first table in words."""
     config = setting.config
     decay = f"weight decay {decimal(config.weight_decay)}"
-    return f"{setting.title}, {OPTIMIZERS[config.optimizer]}, {decay}, {config.num_steps} steps"
+    return f"{setting.title}, {OPTIMIZER_NAMES[config.optimizer]}, {decay}, {config.num_steps} steps"
 
 
 def tuned_sentences(records: Sequence[Record]) -> list[str]:
@@ -146,7 +146,9 @@ def at_its_rate(setting: Setting) -> str:
 
 def paper_rate(data: str) -> float:
     """The learning rate of the paper's runs with SGD."""
-    return next(c.lr for label in tables() for c in ITEMS[label].configs(1) if (c.data, c.optimizer) == (data, "sgd"))
+    return next(
+        c.lr for label in result_labels() for c in ITEMS[label].configs(1) if (c.data, c.optimizer) == (data, "sgd")
+    )
 
 
 def lead(settings: Mapping[str, Setting]) -> str:

@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ..analysis.coverage import lacking, well_run
+from ..analysis.coverage import mostly_run, not_run_yet
 from ..analysis.paper import ALL, RUN_SECONDS, SEEDS
 from ..analysis.settings import by_row, item_title, of_item, present, title_of
 from ..numbers import decimal
 from ..runs.catalogue import ITEMS
 from ..runs.store import Record
 from .figures import scatter
-from .figures.curves import Figure, place
-from .figures.dots import dot_plot
+from .figures.curves import PictureGroup, data_and_steps
+from .figures.dots import DOTS_NOTE, dot_plot
 from .figures.methods import figures
+from .pages import Part, Section
 from .tables.cells import Cell, Table
 from .tables.results import tables
 from .tables.step_times import time_tables
 
-RUNS = (
+RUNS_NOTE = (
     "Minutes: training alone, without tests of the model on the way; runs that share a GPU share the time. SGD with "
     "momentum 0.9 unless a table says otherwise; the learning rate falls to 0 along a cosine."
 )
-
-
-@dataclass(frozen=True)
-class Section:
-    """A table or figure of the report: its label, its title, and what it shows."""
-
-    label: str
-    title: str
-    tables: Sequence[Table] = ()
-    figure: Figure | None = None
-    dots: Sequence[str] = ()
-    dots_note: str = ""
-
-    @property
-    def anchor(self) -> str:
-        """Its address on the page."""
-        return "".join(c if c.isalnum() else "-" for c in self.label)
 
 
 def grouped(
     records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = ()
 ) -> dict[str, list[Section]]:
     """All sections that there are results for: the paper's tables, the paper's figures, and what goes beyond it."""
-    drawn = [Section(fig.label, fig.title, own_tables(fig.label, records), fig) for fig in figures(records, timings)]
+    drawn = [
+        Section(f.label, f.title, [f.pictures(), *own_tables(f.label, records)]) for f in figures(records, timings)
+    ]
     papers = [section for section in drawn if section.label in ITEMS]
     beyond = [section for section in drawn if section.label not in ITEMS]
     return {
@@ -59,7 +45,7 @@ def grouped(
 
 def own_tables(label: str, records: Sequence[Record]) -> list[Table]:
     """The tables of a label, without the title that the section has already; none if unknown or hardly run."""
-    if label not in ITEMS or not well_run(of_item(ITEMS[label], records)):
+    if label not in ITEMS or not mostly_run(of_item(ITEMS[label], records)):
         return []
     made, title = tables(label, records), item_title(ITEMS[label], records)
     return [replace(table, title="") if table.title == title else table for table in made]
@@ -72,18 +58,21 @@ def table_sections(start: str, records: Sequence[Record]) -> list[Section]:
         wanted = label.startswith(start) if start else item.beyond and not label.startswith("relu_")
         own = own_tables(label, records) if wanted else []
         if own:
-            found.append(Section(label, item_title(item, records), own, dots=dot_plots(label, records)))
+            parts: list[Part] = [*own[:1], *dot_plots(label, records), *own[1:]]
+            found.append(Section(label, item_title(item, records), parts))
     return found
 
 
-def dot_plots(label: str, records: Sequence[Record]) -> list[str]:
-    """A picture of each row of a table of results."""
+def dot_plots(label: str, records: Sequence[Record]) -> list[PictureGroup]:
+    """A picture of each row of a table of results; nothing of other tables."""
     if not label.startswith("tab:"):
         return []
     rows = by_row(present(of_item(ITEMS[label], records)))
     many = len({row[0].config.weight_decay for row in rows}) > 1
     ends = [f", weight decay {decimal(row[0].config.weight_decay)}" if many else "" for row in rows]
-    return [dot_plot(f"{place(row[0])}{end}", row) for row, end in zip(rows, ends, strict=True)]
+    drawn = [dot_plot(f"{data_and_steps(row[0])}{end}", row) for row, end in zip(rows, ends, strict=True)]
+    there = [drawing for drawing in drawn if drawing is not None]
+    return [PictureGroup(there, DOTS_NOTE)] if there else []
 
 
 def cost_sections(timings: Sequence[Record]) -> list[Section]:
@@ -94,10 +83,8 @@ def cost_sections(timings: Sequence[Record]) -> list[Section]:
 
 def study_sections(study: Sequence[Record]) -> list[Section]:
     """Logit against full gradients, if that was studied."""
-    if not study:
-        return []
-    named = scatter.TITLES.items()
-    return [Section(k, title, dots=scatter.panels(k, study), dots_note=scatter.NOTE) for k, title in named]
+    named = scatter.STUDY_TITLES.items() if study else ()
+    return [Section(k, title, [PictureGroup(scatter.panels(k, study), scatter.SCATTER_NOTE)]) for k, title in named]
 
 
 def runs_table(records: Sequence[Record]) -> Table:
@@ -115,7 +102,7 @@ def runs_table(records: Sequence[Record]) -> Table:
         cells = [Cell(text, sort=value) for text, value in counts]
         rows.append([*map(Cell, named), *cells])
     head = ["data", "model", "optimizer", "hardware", "versions", "runs", "steps", "minutes of training"]
-    return Table(head, rows, f"{RUNS}{hours(records)}{lacking(records)}")
+    return Table(head, rows, f"{RUNS_NOTE}{hours(records)}{not_run_yet(records)}")
 
 
 def hours(records: Sequence[Record]) -> str:

@@ -1,23 +1,27 @@
-"""Sections on runs of one's own, whatever was run: a table with a row for each setting, and the curves."""
+"""The page of runs of one's own, whatever was run: a table with a row for each setting, and the curves."""
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 
 from ...errors import EmaisError
 from ..analysis.quantities import average, middle
-from ..analysis.settings import Setting, settings_of, variant
+from ..analysis.settings import STAR, Setting, settings_of, variant
 from ..config import Config
 from ..runs.store import Record
-from .figures.curves import CLIPPED, HIGH, Figure, Line, metric_chart, place, score_chart, size_chart
-from .sections import Section
+from .figures.curves import CLIPPED, HIGH, Figure, Line, data_and_steps, metric_chart, score_chart, size_chart
+from .pages import HOW_TO_READ, Page, Section, render
+from .sections import RUNS_NOTE, runs_table
 from .tables.cells import Cell, Table
 from .tables.rows import count_cell, number_cell, value_cell
 
 COLUMNS = ("model", "optimizer", "lr", "weight_decay", "momentum", "num_steps", "batch_size")
-CAPTION = (
+OWN_ABOUT = "Importance sampling for training: each method chooses its samples in its own way."
+OWN_CAPTION = (
     "N_ems and S(W) are over seeds and the second half of the run: of N_ems the mean, of S(W) the median. The time of "
     "a step is a mean over seeds; runs that were trained side by side share it. ± is the sample standard deviation "
     "over seeds."
@@ -37,16 +41,36 @@ def config_of(record: Record) -> Config | None:
         return None
 
 
+def own_page(records: Sequence[Record], source: Path) -> str:
+    """A page of runs of one's own, whatever was run; source: the file that they are in."""
+    page = Page(
+        title="EMAIS: runs side by side",
+        short="Report",
+        about=f"{OWN_ABOUT} {HOW_TO_READ}",
+        groups={"The runs": own_sections(records)},
+        runs=replace(runs_table(records), caption=RUNS_NOTE),
+        command=f"emais report --results {shlex.quote(str(source))}",
+        star=STAR,
+    )
+    return render(page)
+
+
 def own_sections(records: Sequence[Record]) -> list[Section]:
     """The table of all settings, and the curves of those that differ in the method and its settings only."""
+    rows = compared_settings(records)
+    table = Section("settings", "All settings", [settings_table([s for row in rows for s in row])])
+    figures = [own_figure(row, k) for k, row in enumerate(rows, 1)]
+    return [table, *(Section(figure.label, figure.title, [figure.pictures()]) for figure in figures)]
+
+
+def compared_settings(records: Sequence[Record]) -> list[list[Setting]]:
+    """The settings, those together that differ in the method and its settings only."""
     configs = [config for config in map(config_of, records) if config is not None]
     together: dict[tuple[object, ...], list[Setting]] = {}
     for setting in settings_of(configs, records):
         config = setting.config
         together.setdefault((config.data, *(getattr(config, name) for name in COLUMNS)), []).append(setting)
-    rows = list(together.values())
-    table = Section("settings", "All settings", [settings_table([s for row in rows for s in row])])
-    return [table, *(Section(f"curves {k}", title(row), figure=curves(row, k)) for k, row in enumerate(rows, 1))]
+    return list(together.values())
 
 
 def settings_table(settings: Sequence[Setting]) -> Table:
@@ -59,7 +83,7 @@ def settings_table(settings: Sequence[Setting]) -> Table:
         numbers = [number_cell(average(s, "n_ems")), number_cell(middle(s, "score"), 2), number_cell(step_time(s), 2)]
         rows.append([Cell(s.title), Cell(variant(s.config)), *about, count_cell(s), value_cell(s), *numbers])
     head = ["data", "method", *(name.replace("_", " ") for name in COLUMNS), "seeds", f"{' or '.join(metrics)} (%)"]
-    return Table([*head, "N_ems", "S(W)", "step (ms)"], rows, CAPTION)
+    return Table([*head, "N_ems", "S(W)", "step (ms)"], rows, OWN_CAPTION)
 
 
 def step_time(setting: Setting) -> float:
@@ -67,15 +91,14 @@ def step_time(setting: Setting) -> float:
     return statistics.fmean(record["ms_per_step"] for record in setting.records)
 
 
-def title(row: Sequence[Setting]) -> str:
+def shared_title(row: Sequence[Setting]) -> str:
     """What the settings of a figure share."""
     c = row[0].config
-    return (
-        f"{place(row[0])}: {c.model}, {c.optimizer}, lr {c.lr:g}, weight decay {c.weight_decay:g}, N = {c.batch_size}"
-    )
+    decay = f"weight decay {c.weight_decay:g}"
+    return f"{data_and_steps(row[0])}: {c.model}, {c.optimizer}, lr {c.lr:g}, {decay}, N = {c.batch_size}"
 
 
-def curves(row: Sequence[Setting], k: int) -> Figure:
+def own_figure(row: Sequence[Setting], k: int) -> Figure:
     """The metric, N_ems and S(W) over the steps; a method that is there more than once cannot have its own colour."""
     one_each = len({s.config.method for s in row}) == len(row)
     lines: list[Line] = [(s, variant(s.config), None if one_each else n) for n, s in enumerate(row)]
@@ -85,4 +108,5 @@ def curves(row: Sequence[Setting], k: int) -> Figure:
         size_chart("Nₑₘₛ", lines, f"own-{k}-size"),
         score_chart("S(W)", lines, f"own-{k}-score"),
     ]
-    return Figure(f"curves {k}", title(row), charts, f"{HIGH if metric == 'Test error' else ''} {CLIPPED}".strip())
+    note = f"{HIGH if metric == 'Test error' else ''} {CLIPPED}".strip()
+    return Figure(f"curves {k}", shared_title(row), charts, note)

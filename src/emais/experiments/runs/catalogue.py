@@ -8,9 +8,8 @@ from .item import HELD_OUT, LENGTHS, MAIN_METHODS, Item
 from .paper_items import PAPER_FIGURES, PAPER_TABLES
 from .relu_items import RELU_STUDY
 
-__all__ = ["CHOSEN", "HELD_OUT", "ITEMS", "LENGTHS", "RIVALS", "Item", "find_item"]
+__all__ = ["CHOSEN", "HELD_OUT", "ITEMS", "LENGTHS", "MAIN_METHODS", "Item", "find_item"]
 
-RIVALS = ",".join(MAIN_METHODS)  # as the report reads them
 ITEMS: dict[str, Item] = {
     item.label: item
     for item in (*PAPER_TABLES, *PAPER_FIGURES, *VARIANTS, *NORMALISATION, *TUNING, *SPEED, *RELU_STUDY)
@@ -21,6 +20,3 @@ def find_item(label: str) -> Item:
     """The item with this label, or an error that lists the labels."""
     choose("table or figure", label, ITEMS)
     return ITEMS[label]
-
-
-find = find_item  # as the report calls it

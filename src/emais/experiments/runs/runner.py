@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -34,6 +34,19 @@ BATCH_NORM = ("resnet18", "resnet50")
 NEED_ONE_CLASS = ("confidence", "confvar")  # need the probability of a sample's one true class
 
 
+class Trainer(Protocol):
+    """Trains a group of runs."""
+
+    def train(self, points: int, on_steps: Callable[[int], None]) -> None:
+        """To the end, with tests at about so many places; `on_steps` hears of steps of all runs together."""
+
+    def finish(self) -> Iterator[tuple[Config, dict[str, Any]]]:
+        """(configuration, result) of each run, after `train`."""
+
+
+MakeTrainer = Callable[[Sequence[Config], Data, torch.device | str, Results], Trainer]
+
+
 def run_all(
     configs: Sequence[Config],
     path: Path | str,
@@ -42,10 +55,12 @@ def run_all(
     folder: Path | str | None = None,
     budget: float | None = None,
     look: bool = False,
+    trainer: MakeTrainer | None = None,
 ) -> list[Config]:
     """Run what `path` has no record of, and return what is still missing: a budget of minutes may end it early.
 
-    look: load the data even if nothing is missing, to see whether they are those of the records.
+    look: load the data even if nothing is missing, to see whether they are those of the records; trainer: what trains
+    the runs of a group, by default the quickest way there is.
     """
     results = Results(path)
     missing = results.missing(list({config.key(): config for config in configs}.values()))
@@ -60,7 +75,7 @@ def run_all(
         check_memory(config, device)
     together = list(groups(missing, partial(runs_that_fit, device=device)))
     end = math.inf if budget is None else time.monotonic() + 60 * positive_float("budget", budget)
-    run_groups(together, data, device, results, end)
+    run_groups(together, data, device, results, end, trainer)
     return results.missing(missing)
 
 
@@ -70,6 +85,7 @@ def run_groups(
     device: torch.device | str,
     results: Results,
     end: float,
+    trainer: MakeTrainer | None = None,
 ) -> None:
     """Train group after group and write down each run; none is begun after the time `end`."""
     steps = sum(config.num_steps for group in together for config in group)
@@ -83,7 +99,7 @@ def run_groups(
             if not group:
                 continue
             progress.begin_run(label(group))
-            for record in run_group(group, data[group[0].data], device, progress.advance, results):
+            for record in run_group(group, data[group[0].data], device, progress.advance, results, trainer):
                 results.append(record)
                 progress.finish_run()
 
@@ -168,10 +184,11 @@ def run_group(
     device: torch.device | str,
     on_steps: Callable[[int], None],
     results: Results,
+    trainer: MakeTrainer | None = None,
 ) -> Iterator[RunRecord]:
     """Train a group and give the record of each run."""
-    trainer = make_trainer(group, data, device, results)
-    trainer.train(EVALUATIONS, on_steps)
-    for config, result in trainer.finish():
+    training = (trainer or make_trainer)(group, data, device, results)
+    training.train(EVALUATIONS, on_steps)
+    for config, result in training.finish():
         about = {"data_title": data.title, "layout": LAYOUT, **surroundings(device)}
         yield RunRecord(rounded(asdict(config) | result | about))

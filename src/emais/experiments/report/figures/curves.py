@@ -11,16 +11,28 @@ from ...analysis.paper import NAMES
 from ...analysis.settings import Setting, method_name
 from ...numbers import mean_sd, number
 from ...runs.store import Record
-from .chart import Chart, Series
+from .chart import Chart, Series, draw
+from .drawing import Drawing
 
 COLOUR = {method: k for k, method in enumerate(NAMES)}  # EMAIS and EMAIS-auto are the last and the strongest
 LIMITS = ((0.0, "optimal"), (1.0, "uniform"))
-SHOWN = (-0.1, 1.5)  # of S(W): one rare sample with a large weight, or a denominator near 0, and it may be anything
-SCORE_AXIS = {"references": LIMITS, "y_from": SHOWN[0], "y_to": SHOWN[1], "places": 2}
+SCORES_SHOWN = (
+    -0.1,
+    1.5,
+)  # of S(W): a rare sample with a large weight, or a denominator near 0, makes it anything
+SCORE_AXIS = {"references": LIMITS, "y_from": SCORES_SHOWN[0], "y_to": SCORES_SHOWN[1], "places": 2}
 HIGHEST = 2.5  # times the lowest final test error: where the axis of the test error ends
 HIGH = "The axis of the test error ends at two and a half times the lowest final one; what lies above is cut off."
 CLIPPED = "The axis of S(W) ends at −0.1 and 1.5: single values and bands beyond it are cut off."
 MEANS = "A line is the mean over seeds, its band one standard deviation."
+
+
+@dataclass(frozen=True)
+class PictureGroup:
+    """PictureGroup side by side, and what is said below them."""
+
+    drawings: Sequence[Drawing]
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,10 @@ class Figure:
     charts: Sequence[Chart]
     note: str = ""
     lines: str = MEANS
+
+    def pictures(self) -> PictureGroup:
+        """The charts as a page shows them."""
+        return PictureGroup([draw(chart) for chart in self.charts], f"{self.lines} {self.note}".strip())
 
 
 # ---- curves
@@ -85,7 +101,7 @@ def series(
 Line = tuple[Setting, str, int | None]  # a setting, its name in the legend, its colour
 
 
-def chart(title: str, y_label: str, quantity: str, lines: Sequence[Line], **options: object) -> Chart:
+def line_chart(title: str, y_label: str, quantity: str, lines: Sequence[Line], **options: object) -> Chart:
     """One quantity over the steps, a line for each setting."""
     drawn = [series(setting, quantity, name, colour) for setting, name, colour in lines]
     return Chart(title, "step", y_label, drawn, **options)  # type: ignore[arg-type]
@@ -93,29 +109,31 @@ def chart(title: str, y_label: str, quantity: str, lines: Sequence[Line], **opti
 
 def score_chart(title: str, lines: Sequence[Line], name: str) -> Chart:
     """S(W) between its limits."""
-    return chart(title, "S(W)", "score", lines, name=name, **SCORE_AXIS)
+    return line_chart(title, "S(W)", "score", lines, name=name, **SCORE_AXIS)
 
 
 def size_chart(title: str, lines: Sequence[Line], name: str) -> Chart:
     """N_ems from 0."""
-    return chart(title, "Nₑₘₛ (samples)", "n_ems", lines, y_from=0.0, name=name, places=0)
+    return line_chart(title, "Nₑₘₛ (samples)", "n_ems", lines, y_from=0.0, name=name, places=0)
 
 
 def metric_chart(title: str, lines: Sequence[Line], name: str) -> Chart:
     """Test error on a log axis that ends where the interesting part does, or mAP on an even one."""
     if lines[0][0].metric == "map":
-        return chart(title, "mAP (%)", "map", lines, name=name, places=2)
+        return line_chart(title, "mAP (%)", "map", lines, name=name, places=2)
     lowest = min((v for s, _, _ in lines for v in s.values if math.isfinite(v)), default=0.0)
     top = HIGHEST * lowest if lowest > 0 else None
-    return chart(title, "test error (%, log scale)", "test_error", lines, name=name, log_y=True, y_to=top, places=2)
+    return line_chart(
+        title, "test error (%, log scale)", "test_error", lines, name=name, log_y=True, y_to=top, places=2
+    )
 
 
-def place(setting: Setting) -> str:
+def data_and_steps(setting: Setting) -> str:
     """Data set and length, for a title."""
     return f"{setting.title}, {setting.config.num_steps} steps"
 
 
-def key_of(setting: Setting, figure: str) -> str:
+def chart_name(setting: Setting, figure: str) -> str:
     """A name for a chart that no other chart has."""
     config = setting.config
     return f"{figure}-{config.data}-{config.model}-{config.optimizer}-{config.weight_decay:g}-{config.num_steps}"

@@ -11,7 +11,18 @@ from ...runs.catalogue import ITEMS
 from ...runs.store import Record
 from ..tables.step_times import Case, best_case
 from .chart import Chart
-from .curves import CLIPPED, HIGH, Figure, Line, key_of, metric_chart, place, score_chart, series, size_chart
+from .curves import (
+    CLIPPED,
+    HIGH,
+    Figure,
+    Line,
+    chart_name,
+    data_and_steps,
+    metric_chart,
+    score_chart,
+    series,
+    size_chart,
+)
 from .notes import scores_note, sizes_note, still_note, who
 from .paper import paper_figures
 
@@ -28,37 +39,56 @@ def method_figures(label: str, records: Sequence[Record], timings: Sequence[Reco
     rows = by_row(settings)
     if not rows:
         return []
-    first, many = rows[0][0], len({row[0].config.weight_decay for row in rows}) > 1
-    kind, cut = ("mAP", "") if first.metric == "map" else ("Test error", f"{HIGH} ")
-    metrics, sizes, scores = [], [], []
-    for row in rows:
-        lines: list[Line] = [(s, starred(s.config), None) for s in row]
-        where = f"{place(row[0])}{f', weight decay {decimal(row[0].config.weight_decay)}' if many else ''}"
-        metrics.append(metric_chart(f"{kind}, {where}", lines, key_of(row[0], f"{label}-metric")))
-        sizes.append(size_chart(f"Nₑₘₛ, {where}", lines, key_of(row[0], f"{label}-size")))
-        scores.append(score_chart(f"S(W), {where}", lines, key_of(row[0], f"{label}-score")))
+    first = rows[0][0]
+    kind, cut = metric_kind(first)
     data = f"{first.title}{' with Adam' if first.config.optimizer == 'adam' else ''}"
     title = f"{who(settings, ITEMS[label])}, {data}"
-    found = [
+    metrics, sizes, scores = (list(charts) for charts in zip(*row_charts(label, rows), strict=True))
+    return [
         Figure(f"{label} over steps", f"{kind} over steps: {title}", metrics, f"{cut}{still_note(settings)}"),
         Figure(f"{label} N_ems", f"N_ems over steps: {title}", sizes, sizes_note(settings)),
         Figure(f"{label} S(W)", f"S(W) over steps: {title}", scores, f"{CLIPPED} {scores_note(settings)}"),
+        *time_figure(label, data, metrics, rows, timings),
     ]
-    case = best_case(timings, first.config.model) if first.config.optimizer == "sgd" else None  # as it was timed
-    if case is not None:
-        timed = [over_time(one, row, case, label) for one, row in zip(metrics, rows, strict=True)]
-        note = f"{cut}{TIME.format(case.name, case.place, case.base)}{untimed(rows, case)}"
-        found.append(
-            Figure(f"{label} over time", f"{kind} over time: the methods that were timed, {data}", timed, note)
-        )
+
+
+def metric_kind(setting: Setting) -> tuple[str, str]:
+    """What the metric is called in a title, and what a note says of its axis."""
+    return ("mAP", "") if setting.metric == "map" else ("Test error", f"{HIGH} ")
+
+
+def row_charts(label: str, rows: Sequence[Sequence[Setting]]) -> list[tuple[Chart, Chart, Chart]]:
+    """The metric, N_ems and S(W) of each row of a table."""
+    many = len({row[0].config.weight_decay for row in rows}) > 1
+    found = []
+    for row in rows:
+        lines: list[Line] = [(s, starred(s.config), None) for s in row]
+        where = f"{data_and_steps(row[0])}{f', weight decay {decimal(row[0].config.weight_decay)}' if many else ''}"
+        metric = metric_chart(f"{metric_kind(row[0])[0]}, {where}", lines, chart_name(row[0], f"{label}-metric"))
+        size = size_chart(f"Nₑₘₛ, {where}", lines, chart_name(row[0], f"{label}-size"))
+        found.append((metric, size, score_chart(f"S(W), {where}", lines, chart_name(row[0], f"{label}-score"))))
     return found
+
+
+def time_figure(
+    label: str, data: str, metrics: Sequence[Chart], rows: Sequence[Sequence[Setting]], timings: Sequence[Record]
+) -> list[Figure]:
+    """The metric over time, where the steps of such runs were timed: with SGD only."""
+    first = rows[0][0]
+    case = best_case(timings, first.config.model) if first.config.optimizer == "sgd" else None
+    if case is None:
+        return []
+    kind, cut = metric_kind(first)
+    charts = [over_time(one, row, case, label) for one, row in zip(metrics, rows, strict=True)]
+    note = f"{cut}{TIME.format(case.name, case.place, case.base)}{untimed(rows, case)}"
+    return [Figure(f"{label} over time", f"{kind} over time: the methods that were timed, {data}", charts, note)]
 
 
 def over_time(one: Chart, row: Sequence[Setting], case: Case, label: str) -> Chart:
     """The same chart with seconds on its x axis, for the methods whose step was timed."""
     timed = [(s, case.ms(s.config.method) / 1e3) for s in row if s.config.method in case.methods]
     drawn = [series(s, s.metric, starred(s.config), cost=cost) for s, cost in timed]
-    return replace(one, x_label="seconds", series=drawn, name=key_of(row[0], f"{label}-time"))
+    return replace(one, x_label="seconds", series=drawn, name=chart_name(row[0], f"{label}-time"))
 
 
 def untimed(rows: Sequence[Sequence[Setting]], case: Case) -> str:
@@ -76,9 +106,9 @@ def auto_figure(records: Sequence[Record]) -> list[Figure]:
             continue
         lines: list[Line] = [(s, starred(s.config), None) for s in row if not s.config.options]
         lines += [(s, variant(s.config).partition(" with ")[2], k) for s, k in zip(alone, (1, 2, 4, 3), strict=False)]
-        key = key_of(row[0], "auto")
+        key = chart_name(row[0], "auto")
         charts += [
-            metric_chart(f"Test error, {place(row[0])}", lines, f"{key}-1"),
+            metric_chart(f"Test error, {data_and_steps(row[0])}", lines, f"{key}-1"),
             size_chart("Nₑₘₛ", lines, f"{key}-2"),
             score_chart("S(W)", lines, f"{key}-3"),
         ]

@@ -17,12 +17,12 @@ from .curves import (
     SCORE_AXIS,
     Figure,
     Line,
-    chart,
-    key_of,
+    chart_name,
+    data_and_steps,
     kind_of,
+    line_chart,
     median_range,
     metric_chart,
-    place,
     score_chart,
     series,
     size_chart,
@@ -46,16 +46,16 @@ def is_scores(row: Sequence[Setting]) -> list[Chart]:
         return []
     lines: list[Line] = [(s, f"τ = {s.config.options['tau']}", k) for s, k in zip(fixed, (1, 2, 4, 3, 5), strict=False)]
     lines += [(s, "Linear-τ", None) for s in plain]
-    key = key_of(row[0], "is_scores")
+    key = chart_name(row[0], "is_scores")
     drawn = [series(s, "score", name, colour, centre=median_range) for s, name, colour in lines]
-    return [Chart(f"S(W), {place(row[0])}", "step", "S(W)", drawn, name=key, **SCORE_AXIS)]  # type: ignore[arg-type]
+    return [Chart(f"S(W), {data_and_steps(row[0])}", "step", "S(W)", drawn, name=key, **SCORE_AXIS)]  # type: ignore[arg-type]
 
 
 def loss_and_error(row: Sequence[Setting], lines: Sequence[Line], key: str) -> list[Chart]:
     """The first two panels of most figures."""
-    title = f"Training loss, {place(row[0])}"
+    title = f"Training loss, {data_and_steps(row[0])}"
     return [
-        chart(title, "loss (log scale)", "loss", lines, log_y=True, name=f"{key}-1"),
+        line_chart(title, "loss (log scale)", "loss", lines, log_y=True, name=f"{key}-1"),
         metric_chart("Test error", lines, f"{key}-2"),
     ]
 
@@ -68,12 +68,12 @@ def lr_ablation(row: Sequence[Setting]) -> list[Chart]:
     ours: list[Line] = [(s, "EMAIS", None) for s in unchanged(row, "emais")]
     ours += [(s, "EMAIS without adjustment", 4) for s in without]
     lines = ours + [(s, "SGD-Uni", None) for s in unchanged(row, "sgd-uni")]
-    key = key_of(row[0], "ablation")
+    key = chart_name(row[0], "ablation")
     return [
         *loss_and_error(row, lines, key),
         size_chart("Effective minibatch size Nₑₘₛ", ours, f"{key}-3"),
-        chart("Learning rate applied", "learning rate", "applied", ours, y_from=0.0, name=f"{key}-4"),
-        chart("Scaled learning rate", "N/Nₑₘₛ · learning rate", "scaled", ours, y_from=0.0, name=f"{key}-5"),
+        line_chart("Learning rate applied", "learning rate", "applied", ours, y_from=0.0, name=f"{key}-4"),
+        line_chart("Scaled learning rate", "N/Nₑₘₛ · learning rate", "scaled", ours, y_from=0.0, name=f"{key}-5"),
     ]
 
 
@@ -86,7 +86,7 @@ def following(row: Sequence[Setting]) -> list[Chart]:
     sizes = ours + [(s, "SGD-Uni, N = Nₑₘₛ of EMAIS", 4) for s in dynamic]
     lines = sizes + [(s, "SGD-Uni, N = 128", None) for s in unchanged(row, "sgd-uni")]
     lines += [(s, "SGD-Scan, N = 128", None) for s in unchanged(row, "sgd-scan")]
-    key = key_of(row[0], "following")
+    key = chart_name(row[0], "following")
     return [
         *loss_and_error(row, lines, key),
         size_chart("Effective minibatch size Nₑₘₛ", sizes, f"{key}-3"),
@@ -100,7 +100,7 @@ def state_updates(row: Sequence[Setting]) -> list[Chart]:
         return []
     lines: list[Line] = [(s, "EMAIS", None) for s in unchanged(row, "emais")]
     lines += [(s, f"refreshed every {s.config.refresh_every} steps", 0) for s in refreshed]
-    key = key_of(row[0], "updates")
+    key = chart_name(row[0], "updates")
     return [
         *loss_and_error(row, lines, key),
         score_chart("S(W)", lines, f"{key}-3"),
@@ -115,8 +115,8 @@ def score_and_traces(row: Sequence[Setting]) -> list[Chart]:
             series(s, name, words, colour)
             for name, words, colour in (("tr_is", "EMAIS", 7), ("tr_unif", "uniform", 0), ("tr_opt", "optimal", 2))
         ]
-        key, label = key_of(s, "traces"), "trace of the variance (log scale)"
-        charts.append(score_chart(f"S(W), {place(s)}", [(s, "EMAIS", None)], f"{key}-1"))
+        key, label = chart_name(s, "traces"), "trace of the variance (log scale)"
+        charts.append(score_chart(f"S(W), {data_and_steps(s)}", [(s, "EMAIS", None)], f"{key}-1"))
         charts.append(Chart("Traces of the gradient variance", "step", label, traces, log_y=True, name=f"{key}-2"))
     return charts
 
@@ -130,7 +130,7 @@ def lengths(settings: Sequence[Setting]) -> list[Chart]:
     for (*_, decay), own in kinds.items():
         lines: list[Line] = [(s, f"{s.config.num_steps} steps", k) for s, k in zip(own, (4, 2, 0, 3), strict=False)]
         title = f"S(W), {own[0].title}, weight decay {decimal(decay)}"
-        charts.append(score_chart(title, lines, key_of(own[0], "lengths")))
+        charts.append(score_chart(title, lines, chart_name(own[0], "lengths")))
     return charts
 
 

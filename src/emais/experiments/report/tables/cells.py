@@ -1,11 +1,12 @@
-"""Tables as rows of cells, and the two ways to write them down: Markdown, and HTML that can be sorted."""
+"""Tables as rows of cells, and how they are written as Markdown or plain text; pages have a template for them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from ...numbers import DASH
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,16 @@ class Cell:
     hover: str = ""
     mark: str = ""
 
+    @property
+    def sort_key(self) -> str:
+        """The place as text; empty where there is none."""
+        return "" if self.sort is None or not math.isfinite(self.sort) else f"{self.sort:.10g}"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has neither a number nor a word."""
+        return self.text in ("", DASH)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -31,10 +42,10 @@ class Table:
     caption: str = ""
     title: str = ""
 
-    def numeric(self, column: int) -> bool:
-        """Whether the column is aligned to the right: it has numbers, or nothing at all."""
-        own = [row[column] for row in self.rows]
-        return any(cell.sort is not None for cell in own) or all(cell.text in ("", "–") for cell in own)
+    def numeric(self) -> list[bool]:
+        """Whether each column is aligned to the right: it has numbers, or nothing at all."""
+        columns = [[row[k] for row in self.rows] for k in range(len(self.head))]
+        return [any(c.sort is not None for c in own) or all(c.is_empty for c in own) for own in columns]
 
 
 def to_markdown(table: Table) -> str:
@@ -45,7 +56,7 @@ def to_markdown(table: Table) -> str:
     |---|---:|
     | x | **1.0** |
     """
-    rules = ["---:" if table.numeric(k) else "---" for k in range(len(table.head))]
+    rules = ["---:" if numeric else "---" for numeric in table.numeric()]
     lines = [f"| {' | '.join(table.head)} |", f"|{'|'.join(rules)}|"]
     for row in table.rows:
         lines.append(f"| {' | '.join(f'**{c.text}**' if c.bold else c.text for c in row)} |")
@@ -53,28 +64,16 @@ def to_markdown(table: Table) -> str:
     return "\n".join([*title, *lines, *(["", table.caption] if table.caption else [])])
 
 
-def cell_html(cell: Cell, numeric: bool) -> str:
-    """One cell of a row."""
-    key = "" if cell.sort is None or not math.isfinite(cell.sort) else f' data-sort="{cell.sort:.10g}"'
-    hover = f' title="{escape(cell.hover, quote=True)}"' if cell.hover else ""
-    kind = " ".join(k for k in ("number" if numeric else "", cell.mark) if k)
-    text = escape(cell.text)
-    return f'<td class="{kind}"{key}{hover}>{f"<b>{text}</b>" if cell.bold else text}</td>'
+def to_text(table: Table) -> str:
+    """The table for a terminal, without its caption.
 
-
-def to_html(table: Table) -> str:
-    """A table whose headings are buttons that sort it."""
-    right = [table.numeric(k) for k in range(len(table.head))]
-    heads = "".join(
-        f'<th scope="col"{" class=number" if r else ""}><button type="button">{escape(name)}</button></th>'
-        for name, r in zip(table.head, right, strict=True)
-    )
-    rows = "\n".join(
-        f"<tr>{''.join(cell_html(c, r) for c, r in zip(row, right, strict=True))}</tr>" for row in table.rows
-    )
-    title = f"<h4>{escape(table.title)}</h4>" if table.title else ""
-    caption = f'<p class="soft">{escape(table.caption)}</p>' if table.caption else ""
-    return (
-        f'{title}<div class="scroll"><table class="sortable"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>{caption}"
-    )
+    >>> print(to_text(Table(["a", "number"], [[Cell("x"), Cell("1.0", sort=1.0)]])))
+    a  number
+    ---------
+    x     1.0
+    """
+    lines = [list(table.head), *([cell.text for cell in row] for row in table.rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    sides = [str.rjust if numeric else str.ljust for numeric in table.numeric()]
+    shown = ["  ".join(f(v, w) for f, v, w in zip(sides, line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join([shown[0], "-" * max(map(len, shown)), *shown[1:]])

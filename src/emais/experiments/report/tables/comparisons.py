@@ -13,8 +13,16 @@ from ...numbers import decimal
 from ...runs.catalogue import Item
 from ...runs.store import Record
 from .cells import Cell, Table
-from .rows import count_cell, first_cells, first_columns, gap_cell, number_cell, paper_cell, value_cell
+from .rows import Columns, count_cell, first_cells, first_columns, gap_cell, number_cell, paper_cell, value_cell
 
+PARTS_NOTE = (
+    "Over seeds and the points of that part of the run: of N_ems the mean, of S(W) the median, which a spike of a "
+    "single seed does not move."
+)
+STOPPING_NOTE = (
+    "Where the learning rate comes down to 0 before the end, the last column says when, as a mean over seeds: "
+    "from then on the parameters no longer change, and S(W) says nothing about training."
+)
 ONE_DRAW = "{} are about one draw from its candidates, not about the minibatch."
 
 
@@ -62,34 +70,30 @@ def summary_table(item: Item, records: Sequence[Record]) -> Table:
     settings = of_item(item, records)
     listed = [s for row in by_row(shown(settings)) for s in row]
     columns = first_columns(listed)
-    stops = {id(s): last_moving(s) for s in listed}
-    stopping = any(math.isfinite(step) for step in stops.values())
-    rows = []
-    for s in listed:
-        sizes = [number_cell(average(s, "n_ems", part)) for part in (HALF, FIFTH)]
-        scores = [number_cell(middle(s, "score", part), 2) for part in (HALF, FIFTH)]
-        end = [Cell("")] if not math.isfinite(stops[id(s)]) else [number_cell(stops[id(s)])]
-        start = [*first_cells(columns, s), Cell(variant(s.config)), count_cell(s), value_cell(s)]
-        rows.append([*start, *sizes, *scores, *(end if stopping else [])])
-    drawn = ["N_ems, 2nd half", "N_ems, last fifth", "S(W), 2nd half", "S(W), last fifth"]
+    stops = [last_moving(s) for s in listed]
+    stopping = any(map(math.isfinite, stops))
+    rows = [summary_cells(columns, s) for s in listed]
+    if stopping:
+        rows = [[*row, stop_cell(stop)] for row, stop in zip(rows, stops, strict=True)]
     metrics = sorted({"mAP" if s.metric == "map" else "test error" for s in listed}, reverse=True)
-    head = [
-        *columns,
-        "run",
-        "seeds",
-        f"{' or '.join(metrics)} (%)",
-        *drawn,
-        *(["rate 0 from step"] if stopping else []),
-    ]
-    caption = (
-        "Over seeds and the points of that part of the run: of N_ems the mean, of S(W) the median, which a spike of a "
-        f"single seed does not move. {provenance(settings)}"
-    )
+    drawn = ["N_ems, 2nd half", "N_ems, last fifth", "S(W), 2nd half", "S(W), last fifth"]
+    head = [*columns, "run", "seeds", f"{' or '.join(metrics)} (%)", *drawn]
+    caption = f"{PARTS_NOTE} {provenance(settings)}"
     if any(s.config.method == "presampling" for s in listed):
         caption += f" {ONE_DRAW.format('N_ems and S(W) of Presampling-IS')}"
     if stopping:
-        caption += (
-            " Where the learning rate comes down to 0 before the end, the last column says when, as a mean over seeds: "
-            "from then on the parameters no longer change, and S(W) says nothing about training."
-        )
+        head, caption = [*head, "rate 0 from step"], f"{caption} {STOPPING_NOTE}"
     return Table(head, rows, caption, item.title)
+
+
+def summary_cells(columns: Columns, setting: Setting) -> list[Cell]:
+    """The row of one setting."""
+    start = [*first_cells(columns, setting), Cell(variant(setting.config)), count_cell(setting), value_cell(setting)]
+    sizes = [number_cell(average(setting, "n_ems", part)) for part in (HALF, FIFTH)]
+    scores = [number_cell(middle(setting, "score", part), 2) for part in (HALF, FIFTH)]
+    return [*start, *sizes, *scores]
+
+
+def stop_cell(step: float) -> Cell:
+    """The step from which the learning rate is 0, if it is before the end."""
+    return number_cell(step) if math.isfinite(step) else Cell("")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ...analysis.settings import Setting, by_row, of_item, provenance, shown, title_of, variant
-from ...numbers import mean_sd, number, with_sd
+from ...numbers import number
 from ...runs.catalogue import Item
 from ...runs.store import Record
 from ...train.batchnorm import UNIFORM
 from .cells import Cell, Table
-from .rows import count_cell, empty, first_cells, first_columns, value_cell
+from .rows import count_cell, first_cells, first_columns, spread_cell, value_cell
 
 
 def recalibration_table(item: Item, records: Sequence[Record]) -> Table:
@@ -43,18 +42,3 @@ def recalibrated(setting: Setting) -> list[float]:
 def changes(setting: Setting) -> list[float]:
     """How much higher it is than as trained, seed by seed."""
     return [new - old for new, old in zip(recalibrated(setting), setting.values, strict=True)]
-
-
-def spread_cell(values: Sequence[float], signed: bool = False) -> Cell:
-    """Mean ± standard deviation, the single values on hover.
-
-    >>> spread_cell([0.5, 0.25], signed=True).text, spread_cell([-0.5], signed=True).text, spread_cell([1.5]).text
-    ('+0.38 ± 0.18', '−0.50', '1.50')
-    """
-    mean, sd = mean_sd(values)
-    if math.isnan(mean):
-        return empty()
-    form = "+.2f" if signed else ".2f"
-    text = ("+" if signed and mean >= 0 else "") + with_sd(mean, sd)
-    each = ", ".join(f"{v:{form}}" for v in values)
-    return Cell(text.replace("-", "−"), sort=mean, hover=f"seeds: {each}".replace("-", "−"))

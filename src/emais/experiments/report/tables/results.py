@@ -11,7 +11,7 @@ from ...analysis.paper import COMPARABLE, OURS, STANDS_FOR, TITLES
 from ...analysis.settings import HEADS, STAR, Setting, by_row, item_title, of_item, present, provenance, shown, starred
 from ...analysis.verdicts import AGREES, BOLD, bold, tally, verdict
 from ...numbers import DASH
-from ...runs.catalogue import Item, find
+from ...runs.catalogue import Item, find_item
 from ...runs.store import Record
 from .cells import Cell, Table, to_markdown
 from .comparisons import momentum_table, summary_table
@@ -32,7 +32,7 @@ NOT_COMPARED = {
 
 def tables(label: str, records: Sequence[Record]) -> list[Table]:
     """The tables of a label: for results first in the paper's layout, then value by value beside the paper's."""
-    item = find(label)
+    item = find_item(label)
     if label.startswith(RESULTS):
         return [overview(item, records), *beside_paper(item, records)]
     if label == "steps_to_error":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ...analysis.paper import NETWORKS, Value, block_of
 from ...analysis.settings import Setting, method_name
 from ...config import Config
-from ...numbers import DASH, decimal, with_sd
+from ...numbers import DASH, decimal, mean_sd, with_sd
 from .cells import Cell
 
 Columns = dict[str, Callable[[Setting], Cell]]  # how to make the cell under each heading
@@ -39,6 +39,20 @@ def paper_cell(value: Value | None) -> Cell:
 def number_cell(value: float, places: int = 0) -> Cell:
     """A number, if it is one."""
     return Cell(f"{value:.{places}f}", sort=value) if math.isfinite(value) else empty("no value")
+
+
+def spread_cell(values: Sequence[float], places: int = 2, signed: bool = False) -> Cell:
+    """Mean ± standard deviation, the single values on hover.
+
+    >>> spread_cell([0.5, 0.25], signed=True).text, spread_cell([-0.5], signed=True).text, spread_cell([1.5]).text
+    ('+0.38 ± 0.18', '−0.50', '1.50')
+    """
+    mean, sd = mean_sd(values)
+    if math.isnan(mean):
+        return empty()
+    text = ("+" if signed and mean >= 0 else "") + with_sd(mean, sd, places)
+    each = ", ".join(f"{v:{'+' if signed else ''}.{places}f}" for v in values)
+    return Cell(text.replace("-", "−"), sort=mean, hover=f"seeds: {each}".replace("-", "−"))
 
 
 def gap_cell(ours: float, theirs: float) -> Cell:

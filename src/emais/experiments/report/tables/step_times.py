@@ -24,13 +24,13 @@ PAPER_ROWS = {
     "resnet50": ("chestxray14", "paper, ChestX-ray14"),
 }
 COST = "tab:per_iter_time"
-RUNS = {  # the model, the data that give the lengths, and what these are called
+TIMED_RUNS = {  # the model, the data that give the lengths, and what these are called
     "tab:res_time_fmnist": ("lenet5", "fmnist", "Fashion-MNIST"),
     "tab:res_time_cinic10": ("resnet18", "cifar10", "CIFAR-10 in place of CINIC-10"),
     "tab:res_time_nih": ("resnet50", "chestxray14", "ChestX-ray14 subset"),
 }
 LABELS = {COST: "Per-step time as a ratio to SGD"} | {
-    label: f"Training time in seconds, {title}" for label, (_, _, title) in RUNS.items()
+    label: f"Training time in seconds, {title}" for label, (_, _, title) in TIMED_RUNS.items()
 }
 
 
@@ -76,7 +76,7 @@ def cases(timings: Sequence[Record], model: str = "") -> list[Case]:
             continue
         name = f"{NETWORKS.get(first.lower(), first)} {rest}{', compiled' if timing.get('compiled') else ''}"
         method = "sgd-scan" if timing["method"] == "sgd" else str(timing["method"])
-        found.setdefault(name, Case(name, place(timing["hardware"]), {})).methods[method] = timing
+        found.setdefault(name, Case(name, hardware_name(timing["hardware"]), {})).methods[method] = timing
     return list(found.values())
 
 
@@ -138,7 +138,7 @@ def paper_ratio(data: str, method: str) -> Cell:
 def time_tables(timings: Sequence[Record]) -> dict[str, Table]:
     """All tables of times that there are timings for, by their labels."""
     made = {COST: cost_table(timings)} if timings else {}
-    for label, (model, _, _) in RUNS.items():
+    for label, (model, _, _) in TIMED_RUNS.items():
         case = best_case(timings, model)
         if case is not None:
             made[label] = run_table(label, case)
@@ -147,7 +147,7 @@ def time_tables(timings: Sequence[Record]) -> dict[str, Table]:
 
 def run_table(label: str, case: Case) -> Table:
     """tab:res_time_*: the time of a step times the length of each run, with the paper's below ours."""
-    _, data, _ = RUNS[label]
+    _, data, _ = TIMED_RUNS[label]
     blocks = [block for block in RUN_SECONDS if block.label == label]
     methods = [method for method in NAMES if method in (*blocks[0].methods, *OURS)]
     rows = [
@@ -184,7 +184,7 @@ def paper_rows(block: Block, methods: Sequence[str], many: bool) -> list[list[Ce
     return made
 
 
-def place(machine: Record) -> str:
+def hardware_name(machine: Record) -> str:
     """The hardware of a timing."""
     if "gpu" in machine:
         return str(machine["gpu"])

@@ -13,7 +13,7 @@ from ...numbers import DASH, mean_sd
 from ...runs.catalogue import Item
 from ...runs.store import Record
 from .cells import Cell, Table
-from .rows import empty, first_cells, first_columns
+from .rows import Columns, empty, first_cells, first_columns
 
 ERRORS = {"fmnist": (12.0, 11.0, 10.0, 9.5, 9.0), "cifar10": (10.0, 8.0, 7.0, 6.0)}  # percent
 
@@ -31,18 +31,7 @@ def steps_table(data: str, settings: Sequence[Setting]) -> Table:
     """A row for each length and method, a column for each test error; the fewest steps of a length in bold."""
     errors, listed = ERRORS[data], shown(settings)
     columns = first_columns(listed)
-    rows = []
-    for row in by_row(listed):
-        reached = {(s.config.method, e): [first_step(r, e) for r in s.records] for s in row for e in errors}
-        for s in row:
-            cells = [
-                steps_cell(
-                    reached[s.config.method, e],
-                    [reached[p.config.method, e] for p in row if p.config.method not in OURS],
-                )
-                for e in errors
-            ]
-            rows.append([*first_cells(columns, s), Cell(starred(s.config)), *cells])
+    rows = [cells for row in by_row(listed) for cells in length_rows(row, errors, columns)]
     caption = (
         "Steps until the test error is at most so much for the first time, read from a straight line between two of "
         "the 25 tests of a run: mean ± sample standard deviation over seeds; k/n: only k of n seeds get there, "
@@ -53,6 +42,18 @@ def steps_table(data: str, settings: Sequence[Setting]) -> Table:
     title = title_of(data, [record for s in settings for record in s.records])
     head = ["length" if name == "steps" else name for name in columns]
     return Table([*head, "method", *(f"≤ {error:g} %" for error in errors)], rows, caption, title)
+
+
+def length_rows(row: Sequence[Setting], errors: Sequence[float], columns: Columns) -> list[list[Cell]]:
+    """The rows of one length: the steps of each method to each test error."""
+    reached = {s.config.method: [[first_step(r, e) for r in s.records] for e in errors] for s in row}
+    peers = [steps for method, steps in reached.items() if method not in OURS]
+    rows = []
+    for s in row:
+        own = reached[s.config.method]
+        cells = [steps_cell(own[k], [peer[k] for peer in peers]) for k in range(len(errors))]
+        rows.append([*first_cells(columns, s), Cell(starred(s.config)), *cells])
+    return rows
 
 
 def steps_cell(steps: Sequence[float], peers: Sequence[Sequence[float]]) -> Cell:

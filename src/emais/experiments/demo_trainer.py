@@ -1,0 +1,57 @@
+"""Runs one after the other through the loop of the README, on the CPU: the trainer of the demo.
+
+A step costs what it costs a user of the library; `stacked_runs` is for many runs on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import EmaisError
+from .config import Config
+from .data import Data
+from .runs.store import Results
+from .train.loop import Run, train
+from .train.models import SMALL
+
+TAKEN = ("lr", "weight_decay", "num_steps", "seed", "batch_size")  # settings that the loop takes
+
+
+class PlainLoop:
+    """Trains runs by `train.loop.train`; a trainer for `run_all`."""
+
+    def __init__(self, group: Sequence[Config], data: Data, device: torch.device | str, results: Results) -> None:
+        for config in group:
+            check_settings(config)
+        self._group, self._data = group, data
+        self._runs: list[Run] = []
+
+    def train(self, points: int, on_steps: Callable[[int], None]) -> None:
+        """Train to the end. The loop tests the model at every point of its curves, whatever `points` says."""
+        for config in self._group:
+            given = {name: getattr(config, name) for name in TAKEN}
+            model = SMALL[config.model]
+            self._runs.append(train(self._data, model, config.method, on_step=lambda: on_steps(1), **given))
+
+    def finish(self) -> Iterator[tuple[Config, dict[str, Any]]]:
+        """(configuration, result) of each run, after `train`."""
+        for config, run in zip(self._group, self._runs, strict=True):
+            yield config, result_of(run)
+
+
+def check_settings(config: Config) -> None:
+    """Refuse settings that the loop would leave aside."""
+    plain = Config(config.data, config.model, config.method, **{name: getattr(config, name) for name in TAKEN})
+    if config != plain or config.model not in SMALL:
+        raise EmaisError(f"the plain loop trains small networks, and takes only {', '.join(TAKEN)}: got {config}")
+
+
+def result_of(run: Run) -> dict[str, Any]:
+    """A run in the words of all other records."""
+    named = {"loss": "train_loss", "test_step": "step"}
+    names = ("step", "loss", "lr", "lr_scale", "n_ems", "score", "test_step", "test_error")
+    curves = {name: run.curves[named.get(name, name)] for name in names}
+    return {"test_error": run.test_error, "ms_per_step": run.ms_per_step, "side_by_side": 1, "curves": curves}

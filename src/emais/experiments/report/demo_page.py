@@ -1,0 +1,137 @@
+"""What the demo shows: a table of its methods, sentences that say who wins, and a page with the curves."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..analysis.paper import NAMES
+from ..analysis.quantities import average
+from ..analysis.settings import Setting
+from ..analysis.steps_to_loss import SMOOTHED, final_loss, steps_to_loss
+from ..numbers import mean_sd
+from .figures.curves import CLIPPED, HIGH, Figure, Line, line_chart, metric_chart, score_chart, size_chart
+from .pages import HOW_TO_READ, Answer, Page, Section, render
+from .sections import RUNS_NOTE, runs_table
+from .tables.cells import Cell, Table
+from .tables.rows import spread_cell, value_cell
+
+STEPS_TO_LOSS = (
+    "Steps to the loss of SGD-Scan: the first step at which the training loss, importance-weighted and averaged over "
+    f"seeds and over the last {SMOOTHED} of about 60 points a run, is at most the one that SGD-Scan ends with."
+)
+DEMO_CAPTION = (
+    f"Means over seeds, with the standard deviation over seeds. {STEPS_TO_LOSS} EMAIS multiplies the learning rate by "
+    "N_ems/N, so a gain in steps is not one of the sampling alone. N_ems and S(W) are means over the second half of "
+    "each run. The time of a step is relative to SGD-Scan, the median over pairs of runs with the same seed. SGD-Scan "
+    "is observed too: its steps carry the cost of observing, but not of choosing samples."
+)
+
+
+# ---- the table
+
+
+def demo_table(settings: Sequence[Setting]) -> Table:
+    """A row for each method; the first is the one that the others are compared with."""
+    base = settings[0]
+    loss = final_loss(base)
+    rows = [
+        [
+            Cell(NAMES[s.config.method]),
+            value_cell(s),
+            steps_to_loss_cell(steps_to_loss(s, loss)),
+            spread_cell(seed_averages(s, "n_ems"), 1),
+            spread_cell(seed_averages(s, "score")),
+            time_cell(s, base),
+        ]
+        for s in settings
+    ]
+    return Table(
+        ["method", "test error (%)", f"steps to loss {loss:.3g}", "N_ems", "S(W)", "step time"], rows, DEMO_CAPTION
+    )
+
+
+def seed_averages(setting: Setting, quantity: str) -> list[float]:
+    """The mean over the second half of the run, seed by seed."""
+    return [average(replace(setting, records=(record,)), quantity) for record in setting.records]
+
+
+def steps_to_loss_cell(steps: float) -> Cell:
+    """A number of steps, if the loss is reached."""
+    return Cell(f"{steps:.0f}", sort=steps) if math.isfinite(steps) else Cell("not reached", mark="none")
+
+
+def time_cell(setting: Setting, base: Setting) -> Cell:
+    """The time of a step over that of the first method."""
+    own, theirs = ({r["seed"]: r["ms_per_step"] for r in s.records} for s in (setting, base))
+    ratio = statistics.median(own[seed] / theirs[seed] for seed in own)
+    return Cell(f"{ratio:.2f} x", sort=ratio, hover=f"{statistics.fmean(own.values()):.2f} ms a step")
+
+
+# ---- sentences
+
+
+def verdicts(settings: Sequence[Setting]) -> list[str]:
+    """A sentence for each method but the first, which they are compared with, and one about the training loss."""
+    base, *others = settings
+    each = [error_verdict(base.values, s.values, NAMES[s.config.method]) for s in others]
+    return [*each, loss_verdict(settings)]
+
+
+def error_verdict(scan: Sequence[float], ours: Sequence[float], name: str = "EMAIS") -> str:
+    """Who ended at the lower test error, by how much, and whether the seeds differ by more than that."""
+    (base, base_sd), (mean, own_sd) = mean_sd(scan), mean_sd(ours)
+    gap, spread = abs(mean - base), max(base_sd, own_sd)
+    seeds = f"{len(ours)} seeds" if len(ours) > 1 else "one seed"
+    if gap < 0.005:
+        return f"{name} and SGD-Scan end at the same test error, {mean:.2f} %, over {seeds}."
+    side = "lower" if mean < base else "higher"
+    numbers = f"{gap:.2f} points {side} than SGD-Scan’s ({mean:.2f} % against {base:.2f} %)"
+    if len(ours) == 1:
+        return f"{name}’s test error is {numbers}, but one seed shows no spread: run more before believing it."
+    if gap <= spread:
+        return f"{name}’s test error is {numbers}, within the spread over {seeds} ({spread:.2f} points): a tie."
+    outcome = "wins" if mean < base else "loses"
+    return f"{name} {outcome}: its test error is {numbers}, more than the spread over {seeds} ({spread:.2f} points)."
+
+
+def loss_verdict(settings: Sequence[Setting]) -> str:
+    """After how many steps each method has the training loss that the first ends with."""
+    loss = final_loss(settings[0])
+    steps = {NAMES[s.config.method]: steps_to_loss(s, loss) for s in settings}
+    each = [f"{name} {f'after {n:.0f} steps' if math.isfinite(n) else 'never'}" for name, n in steps.items()]
+    return f"The training loss that SGD-Scan ends with, {loss:.3g}, is reached by {', by '.join(each)}."
+
+
+# ---- the page
+
+
+def demo_figure(settings: Sequence[Setting]) -> Figure:
+    """Test error, training loss, N_ems and S(W) over the training steps."""
+    lines: list[Line] = [(s, NAMES[s.config.method], None) for s in settings]
+    end = ((final_loss(settings[0]), ""),)
+    charts = [
+        metric_chart("Test error", lines, "error"),
+        line_chart("Training loss", "loss (log scale)", "loss", lines, log_y=True, name="loss", references=end),
+        size_chart("Effective minibatch size Nₑₘₛ", lines, "size"),
+        score_chart("Efficiency score S(W)", lines, "score"),
+    ]
+    note = f"The dashed line in the training loss is where SGD-Scan ends. {HIGH} {CLIPPED}"
+    return Figure("curves", "Test error, training loss, N_ems and S(W) over the steps", charts, note)
+
+
+def demo_page(title: str, about: str, settings: Sequence[Setting], command: str) -> str:
+    """The page; about: what was run, command: what makes this page again."""
+    figure = demo_figure(settings)
+    page = Page(
+        title=title,
+        short="Demo",
+        about=f"{about} {HOW_TO_READ}",
+        groups={"Over the run": [Section(figure.label, figure.title, [figure.pictures()])]},
+        runs=replace(runs_table([r for s in settings for r in s.records]), caption=RUNS_NOTE),
+        command=command,
+        answer=Answer("Does EMAIS help here?", verdicts(settings), [demo_table(settings)]),
+    )
+    return render(page)
