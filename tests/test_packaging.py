@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -103,12 +104,12 @@ def test_the_module_is_the_command(capsys):
     assert run.stdout == capsys.readouterr().out
 
 
-def test_the_module_returns_the_exit_status_of_the_command():
-    run = subprocess.run(
-        [sys.executable, "-m", "emais", "reproduce", "tab:nothing"], capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 2
-    assert run.stderr.startswith("emais: error: ")
+def test_the_module_returns_the_exit_status_of_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["emais", "reproduce", "tab:nothing"])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("emais", run_name="__main__")
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("emais: error: ")
 
 
 # ---- the archives
