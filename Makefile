@@ -43,7 +43,7 @@ docs: $(READY)  ## make README, results, tables and pictures from the result fil
 	$(MAKE) --no-print-directory site
 
 site: $(SITE_READY)  ## make the documentation site, out/site/index.html; a broken link stops it
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 dist: $(READY)  ## make sdist and wheel in dist/, and check what is in them
 	rm -rf dist

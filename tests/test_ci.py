@@ -60,3 +60,10 @@ def test_every_target_is_explained_by_make_help():
     (listed,) = re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.M)
     explained = re.findall(r"^([a-z]+):.*## \S", MAKEFILE, re.M)
     assert sorted(listed.split()) == sorted(explained)
+
+
+def test_the_site_is_built_so_that_warnings_stop_it():
+    """With --quiet mkdocs does not count warnings, and --strict lets broken links pass."""
+    (command,) = commands("site")
+    assert "mkdocs build --strict" in command
+    assert not re.search(r" (-q|--quiet)\b", command)
