@@ -37,7 +37,7 @@ def test_the_tutorial_says_what_happens(capsys):
     told = [float(error) for error in re.findall(r"([\d.]+) % of the test", capsys.readouterr().out)]
     assert len(told) == 2
     assert max(told) < 12
-    assert abs(told[0] - told[1]) < 2  # "nearly the same test error"
+    assert abs(told[0] - told[1]) < 2  # "by a few images of 360"
     history, losses = names["history"], names["losses"]
     for seen in history[:2]:  # "the first two epochs are plain"
         assert (seen["n_ems"], seen["score"], seen["lr_scale"]) == pytest.approx((32, 1, 1))
