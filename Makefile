@@ -3,7 +3,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help install demo test lint format docs bench clean
+SITE_READY := $(VENV)/.site-ready
+# one process a core, up to four; each keeps to one thread, or they would wait for each other
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
+
+.PHONY: help install demo test lint format docs site dist bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -18,8 +22,8 @@ install: $(READY)  ## make the virtual environment and install everything into i
 demo: $(READY)  ## train SGD-Scan, EMAIS and EMAIS-auto on the digits data, print a table, write a page
 	$(BIN)/emais demo
 
-test: $(READY)  ## run all tests
-	$(BIN)/python -m pytest
+test: $(READY)  ## run all tests; TESTS="tests/test_lr.py -m statistical" for a part, COVERAGE=1 to hold the floor
+	$(PYTEST) $(if $(COVERAGE),--cov --cov-report=term:skip-covered) $(TESTS)
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .
@@ -30,8 +34,21 @@ format: $(READY)  ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY)  ## make README, results, tables and pictures from the result files
+$(SITE_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
+docs: $(READY)  ## make README, results, tables and pictures from the result files, then the site
 	$(BIN)/python docs/render.py
+	$(MAKE) --no-print-directory site
+
+site: $(SITE_READY)  ## make the documentation site, out/site/index.html; a broken link stops it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+dist: $(READY)  ## make sdist and wheel in dist/, and check what is in them
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python .ci/check_dist.py dist
 
 bench: $(READY)  ## measure sampler and step costs on this machine, into benchmarks/results/
 	$(BIN)/python benchmarks/sampler.py

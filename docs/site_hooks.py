@@ -1,0 +1,24 @@
+"""Hooks of the documentation site (mkdocs.yml)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+from site_text import from_top, resolved
+
+ROOT = Path(__file__).parent.parent
+FROM_TOP = {"index.md": "README.md", "changelog.md": "CHANGELOG.md"}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that lie in the top folder."""
+    for name, source in FROM_TOP.items():
+        files.append(File.generated(config, name, content=from_top((ROOT / source).read_text("utf-8"))))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Resolve the entries of an API page."""
+    return resolved(markdown)

@@ -1,0 +1,73 @@
+"""The tutorial and the guides: every code block runs, in order, and what the text around them says is true."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = {path.stem: path for path in [DOCS / "tutorial.md", *sorted((DOCS / "guides").glob("[a-z]*.md"))]}
+
+
+def run(name):
+    """What the blocks of a page define, run one after the other."""
+    names = {"__name__": f"the page {name}"}
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGES[name].read_text("utf-8"), re.S | re.M)
+    assert blocks
+    for number, block in enumerate(blocks, 1):
+        exec(compile(block, f"{PAGES[name].name}, block {number}", "exec"), names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    """Pages write their files into the present folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in ("tutorial", "diagnostics")])
+def test_the_code_of_a_guide_runs(name):
+    """Its blocks check with `assert` what the text says."""
+    assert "\nassert " in PAGES[name].read_text("utf-8")
+    assert "emais" in run(name)
+
+
+def test_the_tutorial_says_what_happens(capsys):
+    names = run("tutorial")
+    told = [float(error) for error in re.findall(r"([\d.]+) % of the test", capsys.readouterr().out)]
+    assert len(told) == 2
+    assert max(told) < 12
+    assert abs(told[0] - told[1]) < 2  # "by a few images of 360"
+    history, losses = names["history"], names["losses"]
+    for seen in history[:2]:  # "the first two epochs are plain"
+        assert (seen["n_ems"], seen["score"], seen["lr_scale"]) == pytest.approx((32, 1, 1))
+    late = history[10:]
+    assert sum(seen["n_ems"] for seen in late) / len(late) > 40  # "a gain"
+    assert sum(seen["score"] for seen in late) / len(late) < 0.8
+    for seen in late:
+        assert seen["lr_scale"] == pytest.approx(seen["n_ems"] / 32, rel=1e-5)  # "for SGD it is N_ems / N"
+    assert losses[names["often"]].mean() > 10 * losses[names["rarely"]].mean()
+
+
+def test_the_tutorial_changes_the_five_lines_of_the_readme():
+    """The same calls under the same numbers, and nothing but them."""
+    calls = ["emais.EMAIS(", "imp.loader(", "imp.attach(", "draw in loader", "imp.loss("]
+    for page in (PAGES["tutorial"], DOCS.parent / "README.md"):
+        marked = re.findall(r"^(.*?)  # ([1-5])  ", page.read_text("utf-8"), re.M)
+        assert [number for _, number in marked] == list("12345"), page
+        for call, (line, _) in zip(calls, marked, strict=True):
+            assert call in line, page
+
+
+def test_the_guide_to_the_diagnostics_names_all_of_them(capsys):
+    names = run("diagnostics")
+    score, size = re.search(r"S\(W\) ([\d.]+), N_ems (\d+) of 64", capsys.readouterr().out).groups()
+    assert float(score) < 1
+    assert int(size) > 64
+    table = re.findall(r"^\| (`.*?`) \|", PAGES["diagnostics"].read_text("utf-8"), re.M)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(table))) == sorted(names["report"].as_dict())
+
+
+def test_the_guides_are_listed():
+    listed = re.findall(r"^\| \[.*?\]\((\w+)\.md\)", (DOCS / "guides" / "README.md").read_text("utf-8"), re.M)
+    assert sorted([*listed, "tutorial"]) == sorted(PAGES)
