@@ -8,27 +8,26 @@ not divided by the minibatch size.
 from __future__ import annotations
 
 from .gradients import binary_cross_entropy_gradients, cross_entropy_gradients, logit_gradients, parameter_gradients
-from .probabilities import adjusted_probabilities, check_flattening, importance_coefficients
+from .probabilities import adjusted_probabilities, importance_coefficients
+from .probabilities import check_flattening as check_flattening
 from .rates import (
     LR_RULES,
-    MAX_SCALE,
     effective_batch_size,
     efficiency_score,
     guard_scale,
     lr_scale,
     moment_gain,
-    scale_ratio,
 )
+from .rates import MAX_SCALE as MAX_SCALE
+from .rates import scale_ratio as scale_ratio
 from .traces import GradientSums, VarianceTraces, gradient_sums, trace_under, variance_traces
 
 __all__ = [
     "LR_RULES",
-    "MAX_SCALE",
     "GradientSums",
     "VarianceTraces",
     "adjusted_probabilities",
     "binary_cross_entropy_gradients",
-    "check_flattening",
     "cross_entropy_gradients",
     "effective_batch_size",
     "efficiency_score",
@@ -39,7 +38,6 @@ __all__ = [
     "lr_scale",
     "moment_gain",
     "parameter_gradients",
-    "scale_ratio",
     "trace_under",
     "variance_traces",
 ]
