@@ -1,4 +1,4 @@
-"""The engine: draws, observes, reports and scales, composed from the other files. Methods fill in its hooks."""
+"""The engine: draws, observes, reports and scales, composed from the rooms. Methods fill in its hooks (hooks.py)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from .draws.source import DeviceSource, DrawSource, HostSource
 from .errors import EmaisError, UnknownOption, number_from_0, positive_float, positive_int, usable_device, whole_number
 from .functional.precision import full_precision
 from .functional.rates import MAX_SCALE
+from .hooks import Hooks
 from .loading.draw import Draw, DrawRecord, Score
 from .loading.loader import Loader
 from .loading.passes import Pass, PassTracker
@@ -27,12 +28,11 @@ from .observing.monitor import Monitor
 from .observing.observation import Observation
 from .rates.attached import Attached
 from .rates.scaling import ManualStep, StepScaler
-from .statistics.limits import Limit
 
 CHUNK = 4096  # samples that `refresh` learns from at a time: on a device each is compared with all others
 
 
-class Engine:
+class Engine(Hooks):
     """What all methods share. A method sets `name` and fills in the hooks it needs; docs/your_own_method.md.
 
     num_samples: M; batch_size: N; num_steps: T, where the loader ends (None: one epoch a pass, for ever);
@@ -42,13 +42,6 @@ class Engine:
     max_scale bounds the learning-rate factor; smoothing in [0, 1) averages the sums behind it over steps (0: the
     paper); unbiased corrects the traces for the plug-in mean.
     """
-
-    name = "engine"
-    estimator = "mean(r * losses): unbiased"  # what the training loss is, in words
-    needs_score = False  # whether the loader takes score=, a look at candidates before the draw
-    epoch_steps: int | None = 0  # steps that come from epochs without replacement; None: all
-    candidates: int | None = None  # samples to look at in each step; None: those to train on
-    rule: str | None = "none"  # of `attach` when none is given; None: by the optimizer's class
 
     def __init__(
         self,
@@ -107,54 +100,9 @@ class Engine:
         sizes = f"num_samples={self.num_samples}, batch_size={self.batch_size}, num_steps={self.num_steps}"
         return f"{type(self).__name__}({sizes}, seed={self.seed})"
 
-    # ---- hooks of a method
-
-    def learn(self, observed: Observation) -> None:
-        """Take in a minibatch that was trained on."""
-
-    def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: Any) -> Tensor | None:
-        """A number a sample (N,) that `learn` and `reduce` need besides the gradient norms, without waiting."""
-        return None
-
-    def reduce(self, losses: Tensor, draw: Draw, signal: Tensor | None) -> Tensor:
-        """The training loss of a minibatch."""
-        # numpy where it can: its calls cost a fraction of torch's for an array of this size
-        share = torch.from_numpy(draw.r.numpy() / len(losses)) if draw.r.is_cpu else draw.r / len(losses)
-        return torch.dot(share.to(losses, non_blocking=True), losses)
-
-    def scale(self, factor: Any) -> Any:
-        """Last word on the learning-rate factor of a step; 0 skips it."""
-        return factor
-
-    def select(self, batch: Any, draw: Draw, score: Score | None) -> tuple[Any, Draw]:
-        """What the loader hands out of a minibatch that has arrived."""
-        return batch, draw
-
-    def maintain(self) -> None:
-        """Work that falls due between steps. An eager loop has it done by `draw`; call it before each graph replay."""
-
-    def report(self) -> dict[str, Any]:
-        """Further numbers for `diagnostics`."""
-        return {}
-
     def saved_settings(self) -> dict[str, Any]:
         """Settings that must agree between a saved state and the engine that loads it."""
         return {"num_samples": self.num_samples, "batch_size": self.batch_size, "seed": self.seed}
-
-    def state(self) -> dict[str, Tensor]:
-        """The method's own tensors, on the CPU."""
-        return {}
-
-    def nbytes(self) -> int:
-        """Bytes of state that the method keeps."""
-        return sum(t.numel() * t.element_size() for t in self.state().values())
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take over what `state` gave; names, shapes, dtypes and the values that `limits` speaks of were checked."""
-
-    def limits(self, step: int) -> dict[str, Limit]:
-        """What the values of a saved tensor may be, by its name in `state`; step: the latest of that state."""
-        return {}
 
     # ---- drawing
 

@@ -274,7 +274,8 @@ def _running_sums(x: np.ndarray) -> np.ndarray:
 def _pick_host(block: np.ndarray, u: np.ndarray) -> np.ndarray:
     """A column (N,) for each row of block (N, width), with probability proportional to its entry."""
     inner = _running_sums(block)
-    return (inner > (u * inner[:, -1])[:, None]).argmax(1)
+    column: np.ndarray = (inner > (u * inner[:, -1])[:, None]).argmax(1)
+    return column
 
 
 def _pick(block: Tensor, u: Tensor) -> Tensor:

@@ -66,7 +66,8 @@ class Uniforms:
             start = _signed(block * _BLOCK * self._stride)
             numbers = _to_unit(_mix_tensor(self._lanes + self._ahead + start))
             self._block, self._numbers = block, numbers.view(-1, *self._shape).cpu().numpy()
-        return self._numbers[place]
+        found: np.ndarray = self._numbers[place]
+        return found
 
 
 def _mix_tensor(x: Tensor) -> Tensor:

@@ -25,7 +25,8 @@ def effective_batch_size(traces: VarianceTraces, batch_size: float) -> Tensor:
 
     Paper: eq:n_ems
     """
-    return traces.tr_unif / traces.tr_is * batch_size
+    size: Tensor = traces.tr_unif / traces.tr_is * batch_size
+    return size
 
 
 def efficiency_score(traces: VarianceTraces) -> Tensor:
@@ -116,4 +117,5 @@ def lr_scale(traces: VarianceTraces, rule: str = "linear", *, max_scale: float =
 
     Paper: eq:epsilon_ems
     """
-    return guard_scale(scale_ratio(traces, rule), max_scale)[0]
+    scale: Tensor = guard_scale(scale_ratio(traces, rule), max_scale)[0]
+    return scale

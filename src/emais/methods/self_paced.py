@@ -77,7 +77,8 @@ class SelfPaced(Engine):
         elif not self._known:
             self._start = losses.float().quantile(self.percentile)
             self._known = not bool(self._start.isnan())  # sync, once
-        return ((losses < self._start.to(losses.device) * self._grown(step)) | plain).float()
+        kept: Tensor = (losses < self._start.to(losses.device) * self._grown(step)) | plain
+        return kept.float()
 
     def _grown(self, step: Any) -> Any:
         """How much 1/K has grown: once for each epoch that is over since the plain ones."""

@@ -28,7 +28,8 @@ def score_norms(score: Score, batch: Any, batch_statistics: bool = False) -> Ten
         if not isinstance(result, tuple) or len(result) != 2:
             raise EmaisError(f"score(batch) must return (losses, logits), got {type(result).__name__}")
         grads = logit_gradients(*result)
-    return torch.linalg.vector_norm(grads.flatten(1), dim=1)
+    norms: Tensor = torch.linalg.vector_norm(grads.flatten(1), dim=1)
+    return norms
 
 
 def _begin_graph(output: Any, seen: dict[int, Any] | None = None) -> Any:

@@ -1,0 +1,70 @@
+"""What a method may fill in. Each hook has a default that does nothing, so a method writes only what it needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .loading.draw import Draw, Score
+from .observing.observation import Observation
+from .statistics.limits import Limit
+
+
+class Hooks:
+    """The hooks of a method; docs/your_own_method.md has an example, and says when each is called."""
+
+    name = "engine"
+    estimator = "mean(r * losses): unbiased"  # what the training loss is, in words
+    needs_score = False  # whether the loader takes score=, a look at candidates before the draw
+    epoch_steps: int | None = 0  # steps that come from epochs without replacement; None: all
+    candidates: int | None = None  # samples to look at in each step; None: those to train on
+    rule: str | None = "none"  # of `attach` when none is given; None: by the optimizer's class
+
+    def learn(self, observed: Observation) -> None:
+        """Take in a minibatch that was trained on."""
+
+    def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: Any) -> Tensor | None:
+        """A number a sample (N,) that `learn` and `reduce` need besides the gradient norms, without waiting."""
+        return None
+
+    def reduce(self, losses: Tensor, draw: Draw, signal: Tensor | None) -> Tensor:
+        """The training loss of a minibatch."""
+        # numpy where it can: its calls cost a fraction of torch's for an array of this size
+        share = torch.from_numpy(draw.r.numpy() / len(losses)) if draw.r.is_cpu else draw.r / len(losses)
+        return torch.dot(share.to(losses, non_blocking=True), losses)
+
+    def scale(self, factor: Any) -> Any:
+        """Last word on the learning-rate factor of a step; 0 skips it."""
+        return factor
+
+    def select(self, batch: Any, draw: Draw, score: Score | None) -> tuple[Any, Draw]:
+        """What the loader hands out of a minibatch that has arrived."""
+        return batch, draw
+
+    def maintain(self) -> None:
+        """Work that falls due between steps. An eager loop has it done by `draw`; call it before each graph replay."""
+
+    def report(self) -> dict[str, Any]:
+        """Further numbers for `diagnostics`."""
+        return {}
+
+    def saved_settings(self) -> dict[str, Any]:
+        """Settings that must agree between a saved state and the engine that loads it."""
+        return {}
+
+    def state(self) -> dict[str, Tensor]:
+        """The method's own tensors, on the CPU."""
+        return {}
+
+    def nbytes(self) -> int:
+        """Bytes of state that the method keeps."""
+        return sum(t.numel() * t.element_size() for t in self.state().values())
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` gave; names, shapes, dtypes and the values that `limits` speaks of were checked."""
+
+    def limits(self, step: int) -> dict[str, Limit]:
+        """What the values of a saved tensor may be, by its name in `state`; step: the latest of that state."""
+        return {}
