@@ -76,7 +76,7 @@ class Engine(Hooks):
         else:
             self.source = HostSource(num_samples, drawn, seed, self.epoch_steps)
         self._handover = Handover(self._absorb, self.source.prepare)
-        self._settled, self.lock = self._handover.settled, self._handover.lock
+        self._settled, self.lock = self._handover, self._handover.lock
         self.diagnostics = Diagnostics(self.monitor, self._settled, self.estimator, self.report)
         self.attached = Attached(self.monitor, self._settled, self.scale, 2 * math.ceil(num_samples / batch_size))
         self.passes = PassTracker()
@@ -122,12 +122,11 @@ class Engine(Hooks):
 
     def draw(self) -> Draw:
         """The next draw, for data that is indexed directly. On a CUDA device: no host sync, can be captured."""
-        with self._settled():
+        with self._settled:
             if (left := self.passes.left_over()) is not None:
                 return left
             if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
-                with full_precision():
-                    self.maintain()
+                self.maintain()
             return self.stamp(*self.source.take())
 
     def stamp(self, step: Any, index: Any, r: Any) -> Draw:
@@ -186,22 +185,22 @@ class Engine(Hooks):
 
     def _post(self, draw: Draw, record: DrawRecord, g: Tensor, signal: Tensor | None) -> None:
         record.used = True
-        with full_precision():
-            self._handover.post(draw.step, record, g, signal)
+        self._handover.post(draw.step, record, g, signal)
 
     def _admit(self, losses: Tensor, draw: Draw) -> DrawRecord:
         return checked_record(self, losses, draw)
 
     def _absorb(self, observed: Observation) -> None:
-        attached = bool(self.attached)
+        attached = self.attached.scalers
         self.monitor.add(observed)
         if attached:
             self.monitor.lr_scale()
         self.learn(observed)
-        if not attached:
-            self.monitor.close()
         self.source.ready = False
-        self.attached.observed()
+        if attached:
+            self.attached.remind()
+        else:
+            self.monitor.close()
 
     def refresh(self, index: Tensor, losses: Tensor, logits: Tensor, *, grads: Tensor | None = None) -> None:
         """Update the statistics of samples that were looked at but not trained on, at the present step.
@@ -211,7 +210,7 @@ class Engine(Hooks):
 
         Paper: fig:additional_state_updates
         """
-        with self._settled():
+        with self._settled:
             check_refresh(index, losses, logits, grads, self.num_samples)
             index = index.long()
             g = per_sample(losses, logits, grads)
@@ -233,7 +232,7 @@ class Engine(Hooks):
                 self.source.ready = False
 
     def _drain(self) -> None:
-        with self._settled():
+        with self._settled:
             pass
 
     def _tensor(self, x: Any) -> Tensor:
@@ -265,7 +264,7 @@ class Engine(Hooks):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything an exact resume needs; minibatches drawn ahead by workers are delivered again."""
-        with self._settled():
+        with self._settled:
             return saving.save(self)
 
     def __getstate__(self) -> Any:
@@ -276,5 +275,5 @@ class Engine(Hooks):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state_dict`; one of another engine, or a damaged one, is refused by name and changes nothing."""
-        with self._settled():
+        with self._settled:
             saving.load(self, state)

@@ -100,7 +100,7 @@ class SelfPaced(Engine):
             return
         kept = self._tensor(observed.signal).sum().double()
         latest = kept + self._counts[0] if self._counting else kept
-        self._counting = bool(self.attached)
+        self._counting = bool(self.attached.scalers)
         self._counts.copy_(torch.stack((latest, self._counts[1] + kept, self._counts[2])))
 
     def scale(self, factor: Any) -> Any:

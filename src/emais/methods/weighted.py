@@ -10,6 +10,7 @@ from torch import Tensor
 from ..draws.sampler import ExactSampler
 from ..engine import Engine
 from ..errors import EmaisError, number_from_0, usable_device
+from ..functional.precision import full_precision
 from ..observing.observation import Observation
 
 
@@ -90,9 +91,10 @@ class Weighted(Engine):
         if self._resident and self.period:
             if self._done >= self._due:
                 self._due = self._done + self.period
-                self.reweigh_all()
-                if self.source.ready:
-                    self.source.prepare()  # the draw that was made with the old weights
+                with full_precision():
+                    self.reweigh_all()
+                    if self.source.ready:
+                        self.source.prepare()  # the draw that was made with the old weights
             self._done += 1
 
     def nbytes(self) -> int:

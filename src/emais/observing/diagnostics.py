@@ -43,7 +43,7 @@ class Diagnostics:
     def __getattr__(self, name: str) -> float:
         if name.startswith("_"):
             raise AttributeError(name)
-        with self._settled():
+        with self._settled:
             more = self._more()
         if name in more:
             return float(more[name])
@@ -51,19 +51,19 @@ class Diagnostics:
         raise AttributeError(f"diagnostics have no {name!r}: they have {', '.join(known)}{nearest(name, known)}")
 
     def _traces(self) -> VarianceTraces:
-        with self._settled():
+        with self._settled:
             return self._monitor.traces()
 
     @property
     def step(self) -> int:
         """The latest step observed."""
-        with self._settled():
+        with self._settled:
             return int(self._monitor.step)
 
     @property
     def batch_size(self) -> int:
         """Samples of the latest optimizer step (all accumulated minibatches)."""
-        with self._settled():
+        with self._settled:
             return self._monitor.num
 
     @property
@@ -84,7 +84,7 @@ class Diagnostics:
     @property
     def n_ems(self) -> float:
         """Effective minibatch size, not guarded."""
-        with self._settled():
+        with self._settled:
             return float(effective_batch_size(self._monitor.traces(), self._monitor.num))
 
     @property
@@ -95,24 +95,24 @@ class Diagnostics:
     @property
     def lr_scale(self) -> float:
         """Guarded learning-rate factor."""
-        with self._settled():
+        with self._settled:
             return float(self._monitor.lr_scale())
 
     @property
     def nonfinite(self) -> int:
         """Gradient norms that were NaN, infinite or above 2^62, and left out of the statistics, so far."""
-        with self._settled():
+        with self._settled:
             return int(self._monitor.counts[0])
 
     @property
     def degenerate(self) -> int:
         """Optimizer steps whose factor could not be computed and was 1, so far."""
-        with self._settled():
+        with self._settled:
             return int(self._monitor.counts[1])
 
     def as_dict(self) -> dict[str, float]:
         """All of it, of one moment, for a logger."""
-        with self._settled():
+        with self._settled:
             traces, num, counts = self._monitor.traces(), self._monitor.num, self._monitor.counts
             values: dict[str, Any] = dict(zip(("tr_is", "tr_unif", "tr_opt"), traces, strict=True))
             values |= {"n_ems": effective_batch_size(traces, num), "score": efficiency_score(traces)}

@@ -22,7 +22,7 @@ _HEAD_START = 0.5e-3  # seconds: enough for the main thread to reach backward()
 
 
 Handler = Callable[[Observation], None]
-Settled = Callable[[], AbstractContextManager[object]]  # inside, all that was observed is in, and nothing else comes in
+Settled = AbstractContextManager[object]  # inside, all that was observed is in, and nothing else comes in
 
 
 class _Helper:
@@ -49,9 +49,10 @@ class _Helper:
         self.pending += 1
         self._jobs.put(job)
 
-    def is_current(self) -> bool:
-        """Whether the caller is a job of this thread."""
-        return threading.current_thread() is self._thread
+    @property
+    def ident(self) -> int | None:
+        """Of the thread."""
+        return self._thread.ident
 
     def wait(self) -> None:
         """Until all jobs are done; raises what the first failed one raised."""
@@ -70,7 +71,9 @@ class Handover:
     beside the backward pass (`overlap`; else in line). Both on the CPU: when asked for, which is after the backward
     pass; a pause between forward and backward would send torch's threads to sleep.
 
-    Whoever needs the outcome calls `drain`, so the result never depends on timing.
+    Whoever needs the outcome enters it as a context: inside, all that was posted has been handled, and no other thread
+    posts or draws. So the result never depends on timing, and every public call of an engine is whole, whichever thread
+    makes it.
     """
 
     def __init__(self, handle: Handler, prepare: Callable[[], None]) -> None:
@@ -83,15 +86,17 @@ class Handover:
         self._buffers: list[Tensor] = []
         self._waiting: list[Callable[[], None]] = []  # to be received when asked for
         self.lock = threading.RLock()  # of whoever posts or asks
-        self.settled = _Settled(self)
+        self._handling: int | None = None  # the helper thread, which has to wait for nobody
 
     def post(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None = None) -> None:
         """Send one minibatch: grads (N, D) and a method's signal (N,) on the device that trains."""
         if not isinstance(record.index, np.ndarray):
             handle = self._handle_aside if self.overlap else self._handle_here
-            handle(step, record, grads, signal)
+            with full_precision():
+                handle(step, record, grads, signal)
         elif grads.is_cuda:
-            self._send(step, record, grads, signal)
+            with full_precision():
+                self._send(step, record, grads, signal)
         else:
             # sync, on devices other than these
             signal = None if signal is None else signal.cpu().clone()  # it may be the losses, and is read later
@@ -135,7 +140,9 @@ class Handover:
             self._buffers.extend([host] if aside is None else [host, aside])
             self._prepare()
 
-        self._helper = self._helper or _Helper()
+        if self._helper is None:
+            self._helper = _Helper()
+            self._handling = self._helper.ident
         self._helper.post(receive)
 
     def _copy(self, x: Tensor) -> Tensor:
@@ -150,9 +157,21 @@ class Handover:
             self._buffers.clear()
         return torch.empty(like.shape, dtype=like.dtype, device="cpu", pin_memory=True)
 
-    def is_handling(self) -> bool:
-        """Whether the caller is a handler in the helper thread, which has to wait for nobody."""
-        return self._helper is not None and self._helper.is_current()
+    def __enter__(self) -> None:
+        if threading.get_ident() == self._handling:  # whoever waits for the helper has the lock
+            return
+        self.lock.acquire()
+        try:
+            if self._held or self._waiting or self._helper is not None:
+                with full_precision():
+                    self.drain()
+        except BaseException:
+            self.lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        if threading.get_ident() != self._handling:
+            self.lock.release()
 
     def drain(self) -> None:
         """Make sure that all posted observations have been handled before what comes next."""
@@ -169,31 +188,3 @@ class Handover:
             while self._waiting:
                 self._waiting.pop(0)()
             self._prepare()  # at once: what it reads and runs is still in the processor's caches
-
-
-class _Settled:
-    """A context in which all that was posted has been handled, and no other thread posts or draws.
-
-    Every public call of an engine runs in it, or under its lock: used from several threads, each call is whole.
-    """
-
-    def __init__(self, mailbox: Handover) -> None:
-        self._handover, self._lock = mailbox, mailbox.lock
-
-    def __call__(self) -> _Settled:
-        return self
-
-    def __enter__(self) -> None:
-        if self._handover.is_handling():  # the main thread waits for it inside
-            return
-        self._lock.acquire()
-        try:
-            with full_precision():
-                self._handover.drain()
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        if not self._handover.is_handling():
-            self._lock.release()

@@ -22,39 +22,18 @@ UNSTEPPED = (
 )
 
 
-class StepReminder:
-    """Says, once, that minibatches are observed and no attached optimizer steps.
-
-    limit: minibatches that somebody may accumulate; at least 100.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self._told = max(100, limit), False
-
-    def look(self, waiting: int) -> None:
-        """Given how many minibatches there were since a step."""
-        if waiting <= self.limit:
-            self._told = False
-        elif not self._told:
-            self._told = True
-            warnings.warn(UNSTEPPED.format(waiting), stacklevel=2)
-
-
 class Attached:
     """All optimizers of an engine, and the factor that their steps get.
 
     settled: inside it, everything observed has arrived, and nothing else comes in; scale: the method's last word on a
-    factor; patience: minibatches that somebody may accumulate.
+    factor; patience: minibatches that somebody may accumulate, at least 100.
     """
 
     def __init__(self, monitor: Monitor, settled: Settled, scale: Callable[[Any], Any], patience: int) -> None:
         self.monitor, self._settled, self._scale = monitor, settled, scale
-        self._scalers: tuple[StepScaler | ManualStep, ...] = ()
+        self.scalers: tuple[StepScaler | ManualStep, ...] = ()
         self._loaded: list[int] = []  # `used` of optimizers that are still to be attached after a resume
-        self._reminder = StepReminder(patience)
-
-    def __bool__(self) -> bool:
-        return bool(self._scalers)
+        self._latest, self._patience, self._told = 0, max(100, patience), False  # minibatches at the latest step
 
     def add(self, optimizer: Optimizer | None, rule: str | None) -> StepScaler | ManualStep:
         """Attach an optimizer, or an update of the user's own, under a rule (None: the one that suits its class)."""
@@ -62,46 +41,51 @@ class Attached:
             raise EmaisError(f"attach takes a torch optimizer, got {type(optimizer).__name__}")
         if isinstance(optimizer, torch.optim.LBFGS):
             raise EmaisError("LBFGS cannot be used: it evaluates its closure several times, a draw is observed once")
-        if any(s.optimizer is optimizer for s in self._scalers):
+        if any(s.optimizer is optimizer for s in self.scalers):
             raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
         rule = check_rule(rule or default_rule(optimizer))
-        if self._scalers and rule != self.monitor.rule:
+        if self.scalers and rule != self.monitor.rule:
             raise EmaisError(
                 f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}: pass the "
                 "same rule= for each"
             )
         scaler = ManualStep(self) if optimizer is None else StepScaler(optimizer, self)
         scaler.used = self._loaded.pop(0) if self._loaded else self.monitor.added
-        self._scalers = (*self._scalers, scaler)
+        self._latest = max(self._latest, scaler.used)
+        self.scalers = (*self.scalers, scaler)
         self.monitor.rule = rule
         return scaler
 
     def forget(self, scaler: StepScaler | ManualStep) -> None:
         """Detach one; its next step is its own again."""
-        self._scalers = tuple(s for s in self._scalers if s is not scaler)
+        self.scalers = tuple(s for s in self.scalers if s is not scaler)
 
     def lr_scale(self, scaler: StepScaler | ManualStep) -> Any:
         """The factor of a step; 1 if no minibatch has come since the last."""
-        with self._settled():
+        with self._settled:
             return 1.0 if self.monitor.added == scaler.used else self._scale(self.monitor.lr_scale())
 
     def stepped(self, scaler: StepScaler | ManualStep) -> None:
         """A step is over: what comes next belongs to another."""
-        with self._settled():
-            scaler.used = self.monitor.added
+        with self._settled:
+            scaler.used = self._latest = self.monitor.added
+            self._told = False
             self.monitor.close()
 
-    def observed(self) -> None:
-        """A minibatch has come in: count how many there were since a step."""
-        if self._scalers:
-            self._reminder.look(self.monitor.added - max(scaler.used for scaler in self._scalers))
+    def remind(self) -> None:
+        """Say, once, that minibatches are observed and no attached optimizer steps."""
+        waiting = self.monitor.added - self._latest
+        if waiting > self._patience and not self._told:
+            self._told = True
+            warnings.warn(UNSTEPPED.format(waiting), stacklevel=2)
 
     def used(self) -> list[int]:
         """For each, how many minibatches there were at its last step."""
-        return [scaler.used for scaler in self._scalers] + self._loaded
+        return [scaler.used for scaler in self.scalers] + self._loaded
 
     def restore(self, used: list[int]) -> None:
         """Go on after `used`, of optimizers in the order in which they were, and will be, attached."""
-        for k, scaler in enumerate(self._scalers):
+        for k, scaler in enumerate(self.scalers):
             scaler.used = used[k] if k < len(used) else self.monitor.added
-        self._loaded = used[len(self._scalers) :]
+        self._loaded = used[len(self.scalers) :]
+        self._latest, self._told = max([*used, 0]), False
