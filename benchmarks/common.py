@@ -46,7 +46,7 @@ def seldom(imp: Engine) -> Callable[[], float]:
     if not period:
         return float
     imp._due = NEVER  # type: ignore[attr-defined]
-    return lambda: 1e3 * statistics.median(block_time(imp.revise, 1) for _ in range(5)) / period  # type: ignore[attr-defined]
+    return lambda: 1e3 * statistics.median(block_time(imp.reweigh_all, 1) for _ in range(5)) / period  # type: ignore[attr-defined]
 
 
 class Step:
