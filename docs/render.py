@@ -21,6 +21,7 @@ import make_auto
 import make_figures
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+import emais
 from emais.experiments.analysis import paper
 from emais.experiments.analysis.facts import Facts, claim
 from emais.experiments.analysis.paper import NAMES, OURS
@@ -87,6 +88,11 @@ def arrival_ms(way: str) -> float:
     return float(benchmark("parcels.jsonl", case="393216 bytes and labels", method=way)["cpu_ms"])
 
 
+def bytes_a_sample(method: str) -> str:
+    """Memory of an engine for 60,000 samples, over their number."""
+    return f"{emais.create(method, 60_000).nbytes() / 60_000:.2f}"
+
+
 def refit_ms() -> float:
     """Milliseconds of a refit of RAIS at 50,000 observations."""
     return float(benchmark("refit.jsonl", num_samples=50_000)["ms"])
@@ -122,6 +128,7 @@ def environment(facts: Facts) -> Environment:
         "sampler_ms": sampler_ms,
         "arrival_ms": arrival_ms,
         "refit_ms": refit_ms,
+        "bytes_a_sample": bytes_a_sample,
     }
     return made
 

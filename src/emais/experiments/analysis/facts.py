@@ -13,7 +13,7 @@ from ..numbers import with_sd
 from ..runs.catalogue import HELD_OUT, ITEMS
 from ..runs.record import Record, RunRecord, typed
 from . import paper
-from .quantities import average, best_of, first_step, last_moving
+from .quantities import FIFTH, average, best_of, first_step, last_moving
 from .settings import Setting, better, by_row, of_item, settings_of
 from .significance import LEVEL, holm
 from .verdicts import differ, p_value, paper_p_value, verdict
@@ -123,6 +123,10 @@ class Facts:
     def half(self, quantity: str, *where: Any, **changes: Any) -> float:
         """The mean of a curve over the second half of the run and over seeds."""
         return average(self.of(*where, **changes), quantity)
+
+    def end_loss(self, setting: Setting) -> float:
+        """The training loss over the last fifth of the run and over seeds."""
+        return average(setting, "loss", FIFTH)
 
     def last(self, quantity: str, *where: Any, **changes: Any) -> float:
         """The last point of a curve, as a mean over seeds."""
