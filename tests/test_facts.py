@@ -47,6 +47,9 @@ def test_numbers_are_those_of_the_records(facts):
     assert facts.standstill("fmnist", 6250, "emais") == pytest.approx(2 / 6250)
     assert facts.steps_to(15, "fmnist", 6250, "emais") == pytest.approx(15.27, abs=0.02)
     assert math.isnan(facts.steps_to(1, "fmnist", 6250, "emais"))
+    means = [facts.of("fmnist", 6250, method) for method in ("emais", "sgd-scan", "rais")]
+    assert facts.span(means) == pytest.approx(1.6)
+    assert facts.span(means[:1]) == 0
 
 
 def test_what_is_sure_and_what_is_open(facts):
@@ -126,5 +129,7 @@ def test_tuned_methods_are_judged_by_other_seeds():
     assert facts.tuned(6250, "emais").mean == pytest.approx(9.0 + 0.01 * (HELD_OUT + 1))
     assert facts.tuned_sure(6250, "emais")
     assert not facts.tuned_sure(6250, "sgd-scan", "emais")
+    assert facts.tuned_lead(6250, "emais") == pytest.approx(1.0)
+    assert facts.tuned_lead(6250, "sgd-scan", "emais") == pytest.approx(-1.0)
     with pytest.raises(LookupError, match="there are no runs of rais at its tuned rate over 6250 steps"):
         facts.tuned(6250, "rais")

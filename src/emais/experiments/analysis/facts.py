@@ -105,6 +105,10 @@ class Facts:
             raise LookupError(f"there are no runs of {method} at its tuned rate over {steps} steps")
         return found[0]
 
+    def tuned_lead(self, steps: int, method: str, over: str = "sgd-scan") -> float:
+        """By how many points a tuned method is better than another tuned one; negative where it is worse."""
+        return self.tuned(steps, over).mean - self.tuned(steps, method).mean
+
     def tuned_sure(self, steps: int, method: str, over: str = "sgd-scan") -> bool:
         """Whether a tuned method is better than another tuned one by more than chance."""
         one, other = self.tuned(steps, method), self.tuned(steps, over)
@@ -136,6 +140,11 @@ class Facts:
         """The metric with BatchNorm's statistics of uniform minibatches, over the seeds where it was measured."""
         found = [r.value("recalibrated") for r in self.of(*where, **changes).records if "recalibrated" in r]
         return statistics.fmean(found)
+
+    def span(self, settings: Sequence[Setting]) -> float:
+        """The distance between the largest and the smallest of several means."""
+        means = [s.mean for s in settings]
+        return max(means) - min(means)
 
     def minutes(self, label: str) -> float:
         """Of training, of all runs of the paper's methods in a table."""
