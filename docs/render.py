@@ -21,6 +21,7 @@ import make_auto
 import make_figures
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+import emais
 from emais.experiments.analysis import paper
 from emais.experiments.analysis.facts import Facts, claim
 from emais.experiments.analysis.paper import NAMES, OURS
@@ -92,6 +93,16 @@ def refit_ms() -> float:
     return float(benchmark("refit.jsonl", num_samples=50_000)["ms"])
 
 
+def bytes_a_sample(method: str, samples: int = 60_000) -> str:
+    """What a method keeps for each sample.
+
+    >>> bytes_a_sample("emais"), bytes_a_sample("sgd-uni")
+    ('20.75', '0')
+    """
+    used = emais.create(method, samples).nbytes()
+    return f"{used / samples:.2f}" if used else "0"
+
+
 def step_ratio(case: str, method: str, spread: bool = True) -> str:
     """The time of a step over plain SGD's, as the benchmarks measured it, and its range over processes."""
     row = next(t for t in read_timings(ROOT / "benchmarks/results") if (t["case"], t["method"]) == (case, method))
@@ -116,6 +127,8 @@ def environment(facts: Facts) -> Environment:
     made.globals |= {
         "study_tables": make_auto.tables,
         "replayed": make_auto.replayed,
+        "replay_best": make_auto.replay_best,
+        "bytes_a_sample": bytes_a_sample,
         "norms_agree": norms_agree,
         "step_ratio": step_ratio,
         "step_ms": step_ms,

@@ -21,6 +21,7 @@ def record(method, seed, error, steps=6250, **changes):
     config = Config("fmnist", method=method, num_steps=steps, seed=seed, **(home | changes))
     curves = {"step": [1, 2], "n_ems": [128.0, 256.0], "loss": [1.0, 0.5], "lr": [0.1, 0.0]}
     curves |= {"tr_unif": [4.0, 4.0], "tr_opt": [2.0, 1.0], "test_step": [10, 20], "test_error": [20.0, error]}
+    curves["score"] = [9.0, 1.0, math.nan, 2.0, 0.5]
     return asdict(config) | {"test_error": error, "curves": curves, "layout": 2, "ms_per_step": 0.6}
 
 
@@ -43,6 +44,7 @@ def test_numbers_are_those_of_the_records(facts):
     assert facts.paper("fmnist", 6250, "emais") == 10.52
     assert facts.half("n_ems", "fmnist", 6250, "emais") == 256.0
     assert facts.last("loss", "fmnist", 6250, "emais") == 0.5
+    assert facts.peak("score", "fmnist", 6250, "emais") == 2.0
     assert facts.room("fmnist", 6250, "emais") == 4.0
     assert facts.standstill("fmnist", 6250, "emais") == pytest.approx(2 / 6250)
     assert facts.steps_to(15, "fmnist", 6250, "emais") == pytest.approx(15.27, abs=0.02)

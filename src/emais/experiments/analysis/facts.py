@@ -132,6 +132,11 @@ class Facts:
         """The last point of a curve, as a mean over seeds."""
         return statistics.fmean(r.curve(quantity)[-1] for r in self.of(*where, **changes).records)
 
+    def peak(self, quantity: str, *where: Any, **changes: Any) -> float:
+        """The largest finite value of a curve after the first fifth of the run, over all seeds."""
+        curves = [r.curve(quantity) for r in self.of(*where, **changes).records]
+        return max(v for curve in curves for v in curve[len(curve) // 5 :] if math.isfinite(v))
+
     def steps_to(self, error: float, *where: Any, **changes: Any) -> float:
         """Steps until the test error is first at most so much, as a mean over seeds; NaN where one never is."""
         return statistics.fmean(first_step(r, error) for r in self.of(*where, **changes).records)
