@@ -78,9 +78,9 @@ def benchmark(file: str, **wanted: Any) -> dict[str, Any]:
     return next(row for row in map(json.loads, lines) if all(row[k] == v for k, v in wanted.items()))
 
 
-def sampler_ms(samples: int, way: str = "emais") -> float:
-    """Milliseconds of an update and a draw of 128 from so many samples."""
-    return float(benchmark("sampler.jsonl", M=samples, N=128, way=way)["ms"])
+def sampler_ms(samples: int, way: str = "emais", num: int = 128) -> float:
+    """Milliseconds of an update and a draw of `num` from so many samples."""
+    return float(benchmark("sampler.jsonl", M=samples, N=num, way=way)["ms"])
 
 
 def arrival_ms(way: str) -> float:
@@ -103,17 +103,26 @@ def bytes_a_sample(method: str, samples: int = 60_000) -> str:
     return f"{used / samples:.2f}" if used else "0"
 
 
+def timing(case: str, method: str) -> dict[str, Any]:
+    """What the benchmarks measured of a method's step."""
+    return next(t for t in read_timings(ROOT / "benchmarks/results") if (t["case"], t["method"]) == (case, method))
+
+
+def step_times(case: str, method: str, which: str = "ratio") -> float:
+    """The time of a step over plain SGD's; `which` may be "ratio_low" or "ratio_high", over processes."""
+    return float(timing(case, method)[which])
+
+
 def step_ratio(case: str, method: str, spread: bool = True) -> str:
-    """The time of a step over plain SGD's, as the benchmarks measured it, and its range over processes."""
-    row = next(t for t in read_timings(ROOT / "benchmarks/results") if (t["case"], t["method"]) == (case, method))
+    """The same as text, with its range over processes."""
+    row = timing(case, method)
     low_high = f" ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})" if spread and "ratio_low" in row else ""
     return f"{row['ratio']:.3f}{low_high}"
 
 
 def step_ms(case: str, method: str) -> float:
     """Milliseconds of a step."""
-    found = next(t for t in read_timings(ROOT / "benchmarks/results") if (t["case"], t["method"]) == (case, method))
-    return float(found["ms"])
+    return float(timing(case, method)["ms"])
 
 
 def environment(facts: Facts) -> Environment:
@@ -121,7 +130,12 @@ def environment(facts: Facts) -> Environment:
     made = Environment(
         loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
     )
-    made.filters |= {"points": points, "decimal": decimal, "with_sd": lambda s: with_sd(s.mean, s.sd)}
+    made.filters |= {
+        "points": points,
+        "decimal": decimal,
+        "with_sd": lambda s: with_sd(s.mean, s.sd),
+        "step_times": step_times,
+    }
     named: dict[str, Any] = {name: getattr(facts, name) for name in dir(facts) if not name.startswith("_")}
     made.globals |= named | {"claim": claim, "beside_paper": lambda label: beside_paper(facts, label)}
     made.globals |= {
@@ -132,6 +146,7 @@ def environment(facts: Facts) -> Environment:
         "norms_agree": norms_agree,
         "step_ratio": step_ratio,
         "step_ms": step_ms,
+        "step_times": step_times,
         "sampler_ms": sampler_ms,
         "arrival_ms": arrival_ms,
         "refit_ms": refit_ms,
