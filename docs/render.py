@@ -14,6 +14,7 @@ import argparse
 import json
 import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def bytes_a_sample(method: str, samples: int = 60_000) -> str:
     return f"{used / samples:.2f}" if used else "0"
 
 
-def timing(case: str, method: str) -> dict[str, Any]:
+def timing(case: str, method: str) -> Mapping[str, Any]:
     """What the benchmarks measured of a method's step."""
     return next(t for t in read_timings(ROOT / "benchmarks/results") if (t["case"], t["method"]) == (case, method))
 
