@@ -24,7 +24,7 @@ FILES = ("fmnist.jsonl", "cifar10.jsonl", "auto_study.jsonl")
 REPLAY = ROOT / "benchmarks" / "results" / "replay.jsonl"
 BOUND = 10.0  # of the coefficients, in the table of what was replayed
 HEAD = (
-    "| setting | seeds | test error, % | less the default's | N_ems | S(W), last fifth | S(W), second half "
+    "| setting | seeds | test error, % | minus the default's | N_ems | S(W), last fifth | S(W), second half "
     "| highest |\n"
     "|---|---:|---:|---:|---:|---:|---:|---:|"
 )
@@ -234,6 +234,14 @@ def replayed() -> str:
     head = ["weights", *(run.replace(" emais", "") for run in runs)]
     lines = [head, ["---"] + ["---:"] * len(runs), *([name, *found] for name, found in table.items())]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def replay_best(run: str) -> tuple[str, float]:
+    """The weights and the power that would have had the largest N_ems over the second half of a recording."""
+    rows = [json.loads(line) for line in REPLAY.read_text("utf-8").splitlines()]
+    own = [r for r in rows if r["run"] == run and r.get("bound") == BOUND]
+    found = max(own, key=lambda r: r[LATE])
+    return found["sampler"], found["power"]
 
 
 def tables(model: str = "") -> str:

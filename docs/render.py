@@ -14,6 +14,7 @@ import argparse
 import json
 import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,9 @@ def benchmark(file: str, **wanted: Any) -> dict[str, Any]:
     return next(row for row in map(json.loads, lines) if all(row[k] == v for k, v in wanted.items()))
 
 
-def sampler_ms(samples: int, way: str = "emais") -> float:
-    """Milliseconds of an update and a draw of 128 from so many samples."""
-    return float(benchmark("sampler.jsonl", M=samples, N=128, way=way)["ms"])
+def sampler_ms(samples: int, way: str = "emais", num: int = 128) -> float:
+    """Milliseconds of an update and a draw of `num` from so many samples."""
+    return float(benchmark("sampler.jsonl", M=samples, N=num, way=way)["ms"])
 
 
 def arrival_ms(way: str) -> float:
@@ -98,17 +99,36 @@ def refit_ms() -> float:
     return float(benchmark("refit.jsonl", num_samples=50_000)["ms"])
 
 
+def bytes_a_sample(method: str, samples: int = 60_000) -> str:
+    """What a method keeps for each sample.
+
+    >>> bytes_a_sample("emais"), bytes_a_sample("sgd-uni")
+    ('20.75', '0')
+    """
+    used = emais.create(method, samples).nbytes()
+    return f"{used / samples:.2f}" if used else "0"
+
+
+def timing(case: str, method: str) -> Mapping[str, Any]:
+    """What the benchmarks measured of a method's step."""
+    return next(t for t in read_timings(ROOT / "benchmarks/results") if (t["case"], t["method"]) == (case, method))
+
+
+def step_times(case: str, method: str, which: str = "ratio") -> float:
+    """The time of a step over plain SGD's; `which` may be "ratio_low" or "ratio_high", over processes."""
+    return float(timing(case, method)[which])
+
+
 def step_ratio(case: str, method: str, spread: bool = True) -> str:
-    """The time of a step over plain SGD's, as the benchmarks measured it, and its range over processes."""
-    row = next(t for t in read_timings(ROOT / "benchmarks/results") if (t["case"], t["method"]) == (case, method))
+    """The same as text, with its range over processes."""
+    row = timing(case, method)
     low_high = f" ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})" if spread and "ratio_low" in row else ""
     return f"{row['ratio']:.3f}{low_high}"
 
 
 def step_ms(case: str, method: str) -> float:
     """Milliseconds of a step."""
-    found = next(t for t in read_timings(ROOT / "benchmarks/results") if (t["case"], t["method"]) == (case, method))
-    return float(found["ms"])
+    return float(timing(case, method)["ms"])
 
 
 def environment(facts: Facts) -> Environment:
@@ -116,15 +136,23 @@ def environment(facts: Facts) -> Environment:
     made = Environment(
         loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
     )
-    made.filters |= {"points": points, "decimal": decimal, "with_sd": lambda s: with_sd(s.mean, s.sd)}
+    made.filters |= {
+        "points": points,
+        "decimal": decimal,
+        "with_sd": lambda s: with_sd(s.mean, s.sd),
+        "step_times": step_times,
+    }
     named: dict[str, Any] = {name: getattr(facts, name) for name in dir(facts) if not name.startswith("_")}
     made.globals |= named | {"claim": claim, "beside_paper": lambda label: beside_paper(facts, label)}
     made.globals |= {
         "study_tables": make_auto.tables,
         "replayed": make_auto.replayed,
+        "replay_best": make_auto.replay_best,
+        "bytes_a_sample": bytes_a_sample,
         "norms_agree": norms_agree,
         "step_ratio": step_ratio,
         "step_ms": step_ms,
+        "step_times": step_times,
         "sampler_ms": sampler_ms,
         "arrival_ms": arrival_ms,
         "refit_ms": refit_ms,

@@ -21,6 +21,7 @@ def record(method, seed, error, steps=6250, **changes):
     config = Config("fmnist", method=method, num_steps=steps, seed=seed, **(home | changes))
     curves = {"step": [1, 2], "n_ems": [128.0, 256.0], "loss": [1.0, 0.5], "lr": [0.1, 0.0]}
     curves |= {"tr_unif": [4.0, 4.0], "tr_opt": [2.0, 1.0], "test_step": [10, 20], "test_error": [20.0, error]}
+    curves["score"] = [9.0, 1.0, math.nan, 2.0, 0.5]
     return asdict(config) | {"test_error": error, "curves": curves, "layout": 2, "ms_per_step": 0.6}
 
 
@@ -43,10 +44,14 @@ def test_numbers_are_those_of_the_records(facts):
     assert facts.paper("fmnist", 6250, "emais") == 10.52
     assert facts.half("n_ems", "fmnist", 6250, "emais") == 256.0
     assert facts.last("loss", "fmnist", 6250, "emais") == 0.5
+    assert facts.peak("score", "fmnist", 6250, "emais") == 2.0
     assert facts.room("fmnist", 6250, "emais") == 4.0
     assert facts.standstill("fmnist", 6250, "emais") == pytest.approx(2 / 6250)
     assert facts.steps_to(15, "fmnist", 6250, "emais") == pytest.approx(15.27, abs=0.02)
     assert math.isnan(facts.steps_to(1, "fmnist", 6250, "emais"))
+    means = [facts.of("fmnist", 6250, method) for method in ("emais", "sgd-scan", "rais")]
+    assert facts.span(means) == pytest.approx(1.6)
+    assert facts.span(means[:1]) == 0
 
 
 def test_what_is_sure_and_what_is_open(facts):
@@ -126,5 +131,7 @@ def test_tuned_methods_are_judged_by_other_seeds():
     assert facts.tuned(6250, "emais").mean == pytest.approx(9.0 + 0.01 * (HELD_OUT + 1))
     assert facts.tuned_sure(6250, "emais")
     assert not facts.tuned_sure(6250, "sgd-scan", "emais")
+    assert facts.tuned_lead(6250, "emais") == pytest.approx(1.0)
+    assert facts.tuned_lead(6250, "sgd-scan", "emais") == pytest.approx(-1.0)
     with pytest.raises(LookupError, match="there are no runs of rais at its tuned rate over 6250 steps"):
         facts.tuned(6250, "rais")

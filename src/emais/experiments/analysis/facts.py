@@ -105,6 +105,10 @@ class Facts:
             raise LookupError(f"there are no runs of {method} at its tuned rate over {steps} steps")
         return found[0]
 
+    def tuned_lead(self, steps: int, method: str, over: str = "sgd-scan") -> float:
+        """By how many points a tuned method is better than another tuned one; negative where it is worse."""
+        return self.tuned(steps, over).mean - self.tuned(steps, method).mean
+
     def tuned_sure(self, steps: int, method: str, over: str = "sgd-scan") -> bool:
         """Whether a tuned method is better than another tuned one by more than chance."""
         one, other = self.tuned(steps, method), self.tuned(steps, over)
@@ -132,6 +136,11 @@ class Facts:
         """The last point of a curve, as a mean over seeds."""
         return statistics.fmean(r.curve(quantity)[-1] for r in self.of(*where, **changes).records)
 
+    def peak(self, quantity: str, *where: Any, **changes: Any) -> float:
+        """The largest finite value of a curve after the first fifth of the run, over all seeds."""
+        curves = [r.curve(quantity) for r in self.of(*where, **changes).records]
+        return max(v for curve in curves for v in curve[len(curve) // 5 :] if math.isfinite(v))
+
     def steps_to(self, error: float, *where: Any, **changes: Any) -> float:
         """Steps until the test error is first at most so much, as a mean over seeds; NaN where one never is."""
         return statistics.fmean(first_step(r, error) for r in self.of(*where, **changes).records)
@@ -140,6 +149,11 @@ class Facts:
         """The metric with BatchNorm's statistics of uniform minibatches, over the seeds where it was measured."""
         found = [r.value("recalibrated") for r in self.of(*where, **changes).records if "recalibrated" in r]
         return statistics.fmean(found)
+
+    def span(self, settings: Sequence[Setting]) -> float:
+        """The distance between the largest and the smallest of several means."""
+        means = [s.mean for s in settings]
+        return max(means) - min(means)
 
     def minutes(self, label: str) -> float:
         """Of training, of all runs of the paper's methods in a table."""
