@@ -89,11 +89,6 @@ def arrival_ms(way: str) -> float:
     return float(benchmark("parcels.jsonl", case="393216 bytes and labels", method=way)["cpu_ms"])
 
 
-def bytes_a_sample(method: str) -> str:
-    """Memory of an engine for 60,000 samples, over their number."""
-    return f"{emais.create(method, 60_000).nbytes() / 60_000:.2f}"
-
-
 def refit_ms() -> float:
     """Milliseconds of a refit of RAIS at 50,000 observations."""
     return float(benchmark("refit.jsonl", num_samples=50_000)["ms"])
@@ -148,7 +143,6 @@ def environment(facts: Facts) -> Environment:
         "study_tables": make_auto.tables,
         "replayed": make_auto.replayed,
         "replay_best": make_auto.replay_best,
-        "bytes_a_sample": bytes_a_sample,
         "norms_agree": norms_agree,
         "step_ratio": step_ratio,
         "step_ms": step_ms,

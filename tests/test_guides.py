@@ -25,7 +25,9 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name not in ("tutorial", "diagnostics", "limits", "experiments")])
+@pytest.mark.parametrize(
+    "name", [name for name in PAGES if name not in ("tutorial", "diagnostics", "limits", "experiments")]
+)
 def test_the_code_of_a_guide_runs(name):
     """Its blocks check with `assert` what the text says."""
     assert "\nassert " in PAGES[name].read_text("utf-8")
