@@ -22,7 +22,7 @@ install: $(READY)  ## make the virtual environment and install everything into i
 demo: $(READY)  ## train SGD-Scan, EMAIS and EMAIS-auto on the digits data, print a table, write a page
 	$(BIN)/emais demo
 
-test: $(READY)  ## run all tests; TESTS="tests/test_lr.py -m statistical" for a part, COVERAGE=1 to hold the floor
+test: $(READY)  ## run all tests; TESTS="tests/rates -m statistical" for a part, COVERAGE=1 to hold the floor
 	$(PYTEST) $(if $(COVERAGE),--cov --cov-report=term:skip-covered) $(TESTS)
 
 lint: $(READY)  ## check style and types

@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from places import ROOT
 from torch import nn
 
 import emais
@@ -119,7 +120,7 @@ def test_ctrl_c_keeps_finished_runs_and_says_so(tmp_path, monkeypatch, capsys):
 
 
 def test_ctrl_c_shows_the_table_so_far(tmp_path, monkeypatch, capsys):
-    lines = (Path(__file__).parent.parent / "results" / "fmnist.jsonl").read_text().splitlines(keepends=True)
+    lines = (ROOT / "results" / "fmnist.jsonl").read_text().splitlines(keepends=True)
     today = next(line for line in lines if '"model": "lenet5"' in line)
     (tmp_path / "fmnist.jsonl").write_text(lines[0] + today)  # both SGD-Scan, 6250 steps, seed 0; lenet5-relu first
     monkeypatch.setattr("emais.experiments.commands.run_all", lambda *args, **kwargs: stop())
@@ -274,7 +275,7 @@ TIMES = ("tab:per_iter_time", "tab:res_time_fmnist", "tab:res_time_cinic10", "ta
 
 def test_tables_of_times(tmp_path, monkeypatch, capsys):
     """From the benchmarks beside the results, wherever the command is given."""
-    results = Path(__file__).parent.parent / "results"
+    results = ROOT / "results"
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "--list"]) == 0
     listed = capsys.readouterr().out
@@ -290,7 +291,7 @@ def test_tables_of_times(tmp_path, monkeypatch, capsys):
 
 
 def test_options_that_do_not_apply_are_named(capsys):
-    results = str(Path(__file__).parent.parent / "results")
+    results = str(ROOT / "results")
     for option in (["--seeds", "2"], ["--budget", "3"]):
         assert main(["reproduce", "tab:per_iter_time", "--results", results, *option]) == 0
         assert "--seeds and --budget do not apply" in capsys.readouterr().out
@@ -367,7 +368,7 @@ def test_a_folder_for_a_file_and_a_file_for_a_folder(tmp_path, capsys):
 
 def test_report_of_the_committed_results(tmp_path, monkeypatch):
     """From anywhere, with the step times that lie beside them."""
-    root = Path(__file__).parent.parent
+    root = ROOT
     monkeypatch.chdir(tmp_path)
     assert main(["report", "--results", str(root / "results"), "--out", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
@@ -376,7 +377,7 @@ def test_report_of_the_committed_results(tmp_path, monkeypatch):
 
 
 def test_a_report_passes_over_lines_that_are_no_runs(tmp_path, capsys):
-    root = Path(__file__).parent.parent
+    root = ROOT
     line = (root / "results" / "fmnist.jsonl").read_bytes().splitlines()[0]
     run = b'{"data": "fmnist", "model": "lenet5", "method": "emais", "optimizer": "sgd", "num_steps": 9, "seed": 0}'
     bare = run[:-1] + b', "test_error": 9.0, "ms_per_step": 1.0, "curves": {}}'

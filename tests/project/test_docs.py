@@ -5,16 +5,15 @@ import doctest
 import importlib
 import json
 import re
-from pathlib import Path
 
 import pytest
 import torch
 from conftest import losses_of
+from places import DOCS
 from torch.utils.data import TensorDataset
 
 import emais
 
-DOCS = Path(__file__).parent.parent / "docs"
 OWN = DOCS / "your_own_method.md"
 AUTO = DOCS / "auto.md"
 RESULTS = DOCS / "results.md"

@@ -2,12 +2,10 @@
 
 import re
 import runpy
-from pathlib import Path
 
 import pytest
 import torch
-
-ROOT = Path(__file__).parent.parent
+from places import ROOT
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from places import ROOT
 
 from emais.errors import EmaisError
 from emais.experiments import demo
@@ -28,8 +29,6 @@ from emais.experiments.report.tables.cells import to_text
 from emais.experiments.runs.store import Results
 from emais.experiments.train.loop import CURVES, Run, initialised, train
 from emais.experiments.train.models import perceptron
-
-ROOT = Path(__file__).parent.parent
 
 
 class Nesting(HTMLParser):

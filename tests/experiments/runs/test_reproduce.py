@@ -2,16 +2,15 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
+from places import RESULTS
 
 from emais.experiments.commands import reproduce
 from emais.experiments.runs import runner
 from emais.experiments.runs.catalogue import ITEMS
 from emais.experiments.runs.record import LAYOUT
 
-RESULTS = Path(__file__).parent.parent / "results"
 STUDY = ITEMS["auto_study"]
 CURVES = {"step": [1, 2], "loss": [1.0, 0.5], "lr": [0.1, 0.01], "n_ems": [200.0, 300.0], "score": [0.5, 0.25]}
 

@@ -3,10 +3,10 @@
 import itertools
 import math
 import re
-from pathlib import Path
 
 import pytest
 import torch
+from places import ROOT
 from torch import nn
 
 from emais import functional as F
@@ -15,7 +15,7 @@ from emais.observing.observation import Observation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-PAGE = (Path(__file__).parent.parent / "docs" / "math.md").read_text()
+PAGE = (ROOT / "docs" / "math.md").read_text()
 
 
 def section(title):

@@ -4,14 +4,13 @@ import doctest
 import importlib
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 import yaml
+from places import ROOT
 
 import emais
 
-ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 API = "\n".join(path.read_text("utf-8") for path in sorted((DOCS / "api").glob("*.md")))
 ENTRIES = re.findall(r"^::: (.*)$", API, re.M)

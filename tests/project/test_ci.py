@@ -1,12 +1,11 @@
 """The checks that run elsewhere are the checks that run here: hosted runners, commit hooks, `make` and `.ci/run`."""
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
+from places import ROOT
 
-ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text()
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from places import ROOT
 
 import emais
 from emais.cli import main
 
-ROOT = Path(__file__).parent.parent
 NOT_SOURCE = {".git", ".venv", "out", "build", "dist", "data"}  # at the top; further down `data` is a package
 
 
@@ -133,8 +133,11 @@ def test_archives_are_complete_and_the_tests_in_them_run(check_dist, tmp_path):
 
     shutil.unpack_archive(sdist, tmp_path / "unpacked")
     (folder,) = (tmp_path / "unpacked").iterdir()
-    some = ["tests/test_functional.py", "tests/test_docs.py::test_every_method_has_a_card_and_a_true_line_in_the_index"]
-    some += ["tests/test_verdicts.py", "tests/test_cli.py::test_report_of_the_committed_results"]
+    some = [
+        "tests/functional/test_functional.py",
+        "tests/project/test_docs.py::test_every_method_has_a_card_and_a_true_line_in_the_index",
+    ]
+    some += ["tests/experiments/analysis/test_verdicts.py", "tests/test_cli.py::test_report_of_the_committed_results"]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *some],
         cwd=folder, env=os.environ | {"PYTHONPATH": str(folder / "src")}, capture_output=True, text=True, check=False,
@@ -157,7 +160,7 @@ def test_a_wheel_that_is_not_whole_is_refused(check_dist, tmp_path, capsys):
     wanted = ["the wheel lacks emais/py.typed", "the wheel should not have tests/test_it.py"]
     assert [line for line in told if "wheel" in line] == wanted
     if (ROOT / ".git").exists():
-        assert "the sdist lacks tests/test_packaging.py" in told or "the sdist lacks tests/conftest.py" in told
+        assert "the sdist lacks tests/project/test_packaging.py" in told or "the sdist lacks tests/conftest.py" in told
         assert "the sdist lacks README.md" not in told
 
 

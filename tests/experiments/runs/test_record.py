@@ -4,15 +4,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
+from places import RESULTS
 
 from emais.experiments.config import Config
 from emais.experiments.runs.record import LAYOUT, RunRecord, is_run, typed, upgraded
 from emais.experiments.runs.store import Results
 
-RESULTS = Path(__file__).parent.parent / "results"
 CONFIG = Config("fmnist", "lenet5", "emais", seed=3, options={"tau": 5})
 CURVES = {"step": [1, 2], "loss": [0.5, None], "n_ems": [1, 2], "score": [1, 2], "test_step": [2], "test_error": [9.0]}
 LINE = asdict(CONFIG) | {"test_error": 9.0, "curves": CURVES, "ms_per_step": 0.5, "layout": LAYOUT, "hardware": "a GPU"}

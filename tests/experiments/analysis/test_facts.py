@@ -2,9 +2,9 @@
 
 import math
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
+from places import RESULTS
 
 from emais.experiments.analysis.facts import HOMES, Facts, claim
 from emais.experiments.analysis.quantities import best_of
@@ -12,8 +12,6 @@ from emais.experiments.analysis.settings import of_item
 from emais.experiments.commands import read_all
 from emais.experiments.config import Config
 from emais.experiments.runs.catalogue import CHOSEN, HELD_OUT, ITEMS
-
-RESULTS = Path(__file__).parent.parent / "results"
 
 
 def record(method, seed, error, steps=6250, **changes):

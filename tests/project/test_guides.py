@@ -1,11 +1,10 @@
 """The tutorial and the guides: every code block runs, in order, and what the text around them says is true."""
 
 import re
-from pathlib import Path
 
 import pytest
+from places import DOCS
 
-DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {path.stem: path for path in [DOCS / "tutorial.md", *sorted((DOCS / "guides").glob("[a-z]*.md"))]}
 
 
