@@ -161,7 +161,7 @@ class Samplers:
 def replay(run: Recording) -> tuple[np.ndarray, np.ndarray]:
     """Second moments (T, C, forms, powers, bounds), and features (T, N, C + 2), each over its mean over all samples.
 
-    The features are the moving means, a class's mean of the one with c = 0.3 (one label a sample), and 1.
+    The features are the moving means, a class's mean of the one with c = 0.3 (one label per sample), and 1.
     """
     samples, count = len(run.labels), len(FACTORS)
     all_of_them = Samplers(samples)

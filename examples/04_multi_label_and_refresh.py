@@ -20,7 +20,7 @@ imp.attach(optimizer)
 
 for (inputs, targets), draw in imp.loader(dataset):
     logits = model(inputs)
-    losses = bce(logits, targets, reduction="none").sum(1)  # one number a sample
+    losses = bce(logits, targets, reduction="none").sum(1)  # one number per sample
     optimizer.zero_grad()
     grads = F.binary_cross_entropy_gradients(logits, targets)  # sigmoid(z) - y: no second pass through autograd
     imp.loss(losses, logits, draw, grads=grads).backward()

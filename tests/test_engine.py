@@ -283,7 +283,7 @@ def test_misuse_of_a_draw(task):
         ((losses, z.detach(), draw), "logits do not require grad"),
         ((losses, z.clone(), draw), "do not depend on logits"),
         ((losses, z, draw.index), "draw must be .* got Tensor"),
-        ((losses.tolist(), z, draw), "losses must be a tensor, one number a sample, got list"),
+        ((losses.tolist(), z, draw), "losses must be a tensor, one number per sample, got list"),
         ((losses, (z, z), draw), "logits must be a tensor, .* got tuple"),
     ]:
         with pytest.raises(EmaisError, match=message):
@@ -405,7 +405,7 @@ def test_smoothing_over_logits_of_several_shapes_is_refused(task):
     imp = emais.EMAIS(96, 16, smoothing=0.5)
     observe_made_up(imp, (3, 5))
     observe_made_up(imp, (3, 7))
-    with pytest.raises(EmaisError, match=r"with 15 and 21 logits a sample.*with smoothing.*same shape: pad them"):
+    with pytest.raises(EmaisError, match=r"with 15 and 21 logits per sample.*with smoothing.*same shape: pad them"):
         _ = imp.diagnostics.tr_is
 
 
@@ -496,3 +496,21 @@ def test_the_step_of_the_report_survives_a_resume(task):
     again.load_state_dict(imp.state_dict())
     assert again.diagnostics.step == 20
     assert again.diagnostics.threshold == pytest.approx(imp.diagnostics.threshold)
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_who_writes_to_a_draw_changes_no_statistics(task, resident):
+    dataset, model = task
+    states = []
+    for write in (False, True):
+        imp = emais.EMAIS(96, 16, warmup_epochs=0, resident=resident)
+        for _ in range(5):
+            draw = imp.draw()
+            losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+            if write:
+                draw.index.fill_(0)
+                draw.r.mul_(100)
+            imp.observe(losses, z, draw)
+        states.append(imp.state_dict()["state"])
+    for name, want in states[0].items():
+        assert torch.equal(states[1][name], want)

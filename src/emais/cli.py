@@ -16,7 +16,7 @@ from .errors import EmaisError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status.
 
-    0: done, 1: nobody reads what is printed, 2: an error that the message explains, 130: stopped.
+    0: done, 1: output pipe closed, 2: an error that the message explains, 130: stopped.
     """
     top = parser()
     args, rest = top.parse_known_args(argv)
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def silence(stream: TextIO | None) -> None:
-    """Send the rest nowhere, if nobody reads it any more: Python would complain at the end."""
+    """Discard further output once the pipe is closed: Python would complain at exit."""
     try:
         if stream is not None:
             stream.flush()

@@ -131,10 +131,10 @@ class Engine(Hooks):
 
     def stamp(self, step: Any, index: Any, r: Any) -> Draw:
         """A draw of this engine, of samples and r that belong together."""
+        # the record has copies of its own: whoever writes to a draw's tensors changes nothing here
         if self._resident:
             step, index, r = map(self._tensor, (step, index, r))
-            return Draw(index, r, step, DrawRecord(self, index, r))
-        # copies: whoever writes to them changes nothing here
+            return Draw(index, r, step, DrawRecord(self, index.clone(), r.clone()))
         return Draw(torch.from_numpy(index.copy()), torch.from_numpy(r.copy()), step, DrawRecord(self, index, r))
 
     def pass_length(self) -> int:
@@ -159,7 +159,7 @@ class Engine(Hooks):
     def loss(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> Tensor:
         """Observe the minibatch and return its training loss: mean(r * losses), unless the method says otherwise.
 
-        losses (N,): one number a sample (reduction="none"); logits (N, ...): what the losses were computed from.
+        losses (N,): one number per sample (reduction="none"); logits (N, ...): what the losses were computed from.
         grads (N, ...): d loss_i / d z_i, where a closed form gives it cheaper than autograd.
 
         Paper: alg:train_emais

@@ -17,7 +17,7 @@ class EmaisError(ValueError):
 
 
 class UnknownOption(EmaisError, TypeError):
-    """A keyword that nobody takes, with the nearest one that somebody does."""
+    """An unknown keyword, with the closest valid one."""
 
     def __init__(self, where: str, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
@@ -25,7 +25,7 @@ class UnknownOption(EmaisError, TypeError):
 
 
 def nearest(value: object, known: Iterable[str]) -> str:
-    """The end of a message about a word that nobody knows: the one that was probably meant, if there is one.
+    """The end of a message about an unknown word: the closest known one, if there is one.
 
     >>> nearest("emias", ["emais", "rais"])
     "; did you mean 'emais'?"

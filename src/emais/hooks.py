@@ -26,7 +26,7 @@ class Hooks:
         """Take in a minibatch that was trained on."""
 
     def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: Any) -> Tensor | None:
-        """A number a sample (N,) that `learn` and `reduce` need besides the gradient norms, without waiting."""
+        """A number per sample (N,) that `learn` and `reduce` need besides the gradient norms, without waiting."""
         return None
 
     def reduce(self, losses: Tensor, draw: Draw, signal: Tensor | None) -> Tensor:

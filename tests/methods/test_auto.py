@@ -39,7 +39,7 @@ def test_it_contains_the_paper_s_traces():
 
 def test_trace_under_checks_what_it_is_given():
     g, r = torch.randn(4), (torch.rand(4) + 0.5).requires_grad_()
-    torch.testing.assert_close(F.trace_under(r, r, g), F.variance_traces(r, g).tr_is)  # one number a sample
+    torch.testing.assert_close(F.trace_under(r, r, g), F.variance_traces(r, g).tr_is)  # one number per sample
     assert not F.trace_under(r, r, g).requires_grad
     assert F.trace_under(r[:1], r[:1], g[:1], unbiased=True).isnan()
     assert F.variance_traces(r[:1], g[:1], unbiased=True).tr_is.isnan()

@@ -144,7 +144,7 @@ def run_by_data(
         left = None if end is None else max(1e-9, (end - time.monotonic()) / 60)
         try:
             missing += run_all(own, path, device=device, folder=data, budget=left)
-        except EmaisError as error:  # a data set that is not there keeps nobody from the others
+        except EmaisError as error:  # a data set that is not there does not stop the others
             failed = failed or error
             missing += Results(path).missing(own)
     return missing, failed

@@ -32,5 +32,5 @@ def write_whole(path: Path, text: str) -> None:
         replaced(path.resolve(), lambda part: part.write_text(text, encoding="utf-8"))  # of a link what it points to
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
-            raise OSError(error.errno, error.strerror, str(path)) from None  # not the name that nobody has given
+            raise OSError(error.errno, error.strerror, str(path)) from None  # not the temporary file's name
         path.write_text(text, encoding="utf-8")  # a folder that takes no other files

@@ -24,7 +24,7 @@ class Progress:
 
     total_steps: steps of all runs together; total_runs: how many runs there are, 0 where there is but one thing to
     do; unit: what a step is called. Use it as a context manager: on leaving, the live line is wiped, so that what is
-    printed next starts on a clean one. Once nobody reads the stream any more, it says nothing, and the work goes on.
+    printed next starts on a clean one. Once the stream is closed, it prints nothing, and the work goes on.
 
     >>> import io
     >>> with Progress(total_steps=20, total_runs=2, stream=io.StringIO()) as progress:
@@ -44,7 +44,7 @@ class Progress:
     ) -> None:
         self.total_steps, self.total_runs, self.unit = total_steps, total_runs, unit
         self.steps, self.runs, self.label = 0, 0, ""
-        self._stream = stream or sys.stderr or io.StringIO()  # where there is no stderr nobody sees it
+        self._stream = stream or sys.stderr or io.StringIO()  # without a stderr it goes nowhere
         self._live, self._signs = self._stream.isatty(), signs(self._stream)
         self._clock = clock
         self._start = self._shown = self._last = clock()

@@ -1,7 +1,7 @@
 """The paper's mathematics as pure functions: no state, no randomness, no input or output.
 
 Letters follow the paper (docs/math.md has the table): ``r`` is the importance coefficient
-(1/M)/p_i of a drawn sample, ``grads`` its gradient in any space (logits or parameters), one row a sample,
+(1/M)/p_i of a drawn sample, ``grads`` its gradient in any space (logits or parameters), one row per sample,
 not divided by the minibatch size.
 """
 

@@ -1,4 +1,4 @@
-"""Per-sample gradients: of the loss by the logits (cheap, any model) and by the parameters (exact, for analysis)."""
+"""Per-sample gradients of the loss, with respect to the logits (cheap, any model) or to all parameters (exact)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BATCH_COUPLED = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNo
 def logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
     """Gradient of each sample's loss by its logits, d loss_i / d z_i, for any loss.
 
-    losses (N,), one number a sample, not divided by N; logits (N, ...) that the losses were computed from.
+    losses (N,), one number per sample, not divided by N; logits (N, ...) that the losses were computed from.
     Returns (N, ...) float32 (float64 for float64 logits), detached. The graph is kept for the backward pass.
 
     >>> z = torch.zeros(1, 2, requires_grad=True)
@@ -52,7 +52,7 @@ def raw_logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
     """`logit_gradients` in the dtype of the logits: half precision travels as it is and is widened on arrival."""
     if losses.dim() != 1:
         raise EmaisError(
-            f"losses must be one number a sample, shape (N,), got {tuple(losses.shape)}: use reduction='none' "
+            f"losses must be one number per sample, shape (N,), got {tuple(losses.shape)}: use reduction='none' "
             "and sum or average over every dimension but the first"
         )
     if logits.dim() == 0 or logits.shape[0] != losses.shape[0]:

@@ -61,9 +61,9 @@ class GradientSums:
     def __add__(self, other: GradientSums) -> GradientSums:
         if self.grad.shape != other.grad.shape:
             raise EmaisError(
-                f"minibatches with {len(self.grad)} and {len(other.grad)} logits a sample cannot be reported together: "
-                "with smoothing the logits of all minibatches must have the same shape: pad them to one length, or "
-                "do without"
+                f"minibatches with {len(self.grad)} and {len(other.grad)} logits per sample cannot be reported "
+                "together: with smoothing the logits of all minibatches must have the same shape: pad them to "
+                "one length, or do without"
             )
         num = self.num + other.num
         share = (self.num**2 * self.squared_weights() + other.num**2 * other.squared_weights()) / num**2

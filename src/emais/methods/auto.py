@@ -27,7 +27,7 @@ class EMAISAuto(Weighted):
 
     factors, powers: the first of each draws at the beginning; window: minibatches that the comparison looks back on;
     period: steps between two decisions; hysteresis: by how much of its trace another candidate must be better.
-    Further settings as in `EMAIS`, but for tau and start. 12.75 bytes a sample, and 4 a factor.
+    Further settings as in `EMAIS`, but for tau and start. 12.75 bytes per sample, and 4 a factor.
 
     >>> imp = EMAISAuto(num_samples=1000, batch_size=10)
     >>> imp.diagnostics.tau_factor

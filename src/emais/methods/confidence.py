@@ -52,7 +52,7 @@ class _OwnHistory(Weighted):
         if logits.dim() != 2 or logits.shape[1] < 2 or (off > _TOLERANCE).any():
             raise EmaisError(
                 f"{self.name} needs p(true class): cross-entropy losses (no label smoothing, no class weights) of "
-                f"logits (N, classes) with one label a sample. Multi-label and regression targets have no such "
+                f"logits (N, classes) with one label per sample. Multi-label and regression targets have no such "
                 f"probability; use emais or rais for them (logits here: {tuple(logits.shape)})"
             )
         return len(off) > 0
@@ -82,7 +82,7 @@ class _OwnHistory(Weighted):
 class Confidence(_OwnHistory):
     """w_i = 1 - mean over the history of p(true class).
 
-    warmup_epochs: epochs without replacement that come first. Further options: see `Engine`. 12.8 bytes a sample.
+    warmup_epochs: epochs without replacement that come first. Further options: see `Engine`. 12.8 bytes per sample.
 
     >>> Confidence(num_samples=1000, batch_size=10).draw().step
     1
@@ -117,7 +117,7 @@ def _weight(count: Any, mean: Any, unseen: float) -> Any:
 class ConfVar(_OwnHistory):
     """w_i = sqrt(var + var^2/(n - 1)) of the history of p(true class), n long; `form="var"`: w_i = var.
 
-    warmup_epochs: epochs without replacement that come first. Further options: see `Engine`. 16.8 bytes a sample.
+    warmup_epochs: epochs without replacement that come first. Further options: see `Engine`. 16.8 bytes per sample.
 
     >>> ConfVar(num_samples=1000, batch_size=10).draw().step
     1

@@ -21,7 +21,7 @@ class EMAIS(Weighted):
     tau: time constant, "linear" (tau = t, the paper's Linear-tau) or a number of steps; kappa: most copies of one
     sample to expect in a minibatch; warmup_epochs: epochs without replacement that fill the statistics first
     (0: none; samples not seen yet then have weight 1); start: "zero" as in the paper, or "first".
-    Further options: see `Engine`. 20.75 bytes a sample.
+    Further options: see `Engine`. 20.75 bytes per sample.
 
     >>> imp = EMAIS(num_samples=1000, batch_size=10, tau=500.0)
     >>> imp.draw().step

@@ -33,7 +33,7 @@ class Presampling(Engine):
 
     switch: the original's: uniform minibatches while sampling would gain too little to pay. Default: always on, as
     the EMAIS paper ran it. batch_statistics: BatchNorm normalises candidates by their own statistics, as it does in
-    training, and not by its averages. Further options: see `Engine`. No bytes a sample.
+    training, and not by its averages. Further options: see `Engine`. No bytes per sample.
 
     >>> Presampling(num_samples=10_000, batch_size=128).presample
     1024
@@ -71,7 +71,7 @@ class Presampling(Engine):
         if score is None:
             raise EmaisError(
                 "presampling scores its candidates in a forward pass: imp.loader(dataset, score=f) with "
-                "f(batch) -> (losses, logits), one loss a sample"
+                "f(batch) -> (losses, logits), one loss per sample"
             )
         return super().loader(dataset, num_workers=num_workers, score=score, **options)
 
@@ -176,7 +176,7 @@ def _ones(place: Tensor) -> np.ndarray:
 
 def _take(batch: Any, place: Tensor, size: int) -> Any:
     """The samples at these places of a collated batch of `size`: tensors are indexed, containers entered, and a list
-    or tuple with one entry a sample is picked from.
+    or tuple with one entry per sample is picked from.
     """
     if isinstance(batch, Tensor) and batch.dim() and len(batch) == size:
         return batch.index_select(0, place.to(batch.device))
@@ -192,7 +192,7 @@ def _take(batch: Any, place: Tensor, size: int) -> Any:
     what = f"tensor of shape {tuple(batch.shape)}" if isinstance(batch, Tensor) else type(batch).__name__
     raise EmaisError(
         f"cannot pick samples out of a {what}: the batch of {size} candidates must be collated to tensors with one "
-        "row a sample, to lists with one entry a sample, or to tuples, lists and dicts of these"
+        "row a sample, to lists with one entry per sample, or to tuples, lists and dicts of these"
     )
 
 

@@ -76,7 +76,7 @@ class RAIS(Weighted):
     # ---- learning
 
     def weigh(self, observed: Observation) -> tuple[Any, Any]:
-        """Record the minibatch, move the features of its samples on, and weigh them anew."""
+        """Record the minibatch, move the features of its samples on, and compute their weights again."""
 
         def rule(xp: Any, norm: Any, last: Any, before: Any, ema5: Any, ema9: Any) -> tuple[Any, ...]:
             new = last < 0  # the first norm of a sample stands for all of its history
@@ -110,7 +110,7 @@ class RAIS(Weighted):
         self.refit()
 
     def refit(self) -> None:
-        """Fit c and d to the buffer, and weigh all samples anew: O(M). A fit that fails leaves all as it was."""
+        """Fit c and d to the buffer, and compute all weights again: O(M). A fit that fails leaves all as it was."""
         self._add_up()  # and no rounding adds up
         features, norms, r = self._observed.split((NUM_FEATURES, 1, 1), 1)
         means = [self._tensor(x).clamp(min=0).mean(dtype=torch.float64) for x in self._table.all()]

@@ -59,7 +59,7 @@ class Weighted(Engine):
         return None
 
     def reweigh_all(self) -> None:
-        """What a method does every `period` steps, at O(M): it lays out all weights anew."""
+        """What a method does every `period` steps, at O(M): it computes all weights again."""
 
     def all_weights(self) -> Tensor:
         """The weight of every sample, (M,), from the method's state: what a loaded state starts from."""

@@ -1,4 +1,4 @@
-"""What a minibatch must bring along: one number a sample, logits that it was computed from, and a draw of its own."""
+"""What a minibatch must bring along: one number per sample, logits that it was computed from, and a draw of its own."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def checked_record(engine: Any, losses: Tensor, draw: Draw) -> DrawRecord:
             "evaluates its closure several times, such as LBFGS, cannot be used"
         )
     if not isinstance(losses, Tensor):
-        raise EmaisError(f"losses must be a tensor, one number a sample, got {type(losses).__name__}")
+        raise EmaisError(f"losses must be a tensor, one number per sample, got {type(losses).__name__}")
     if losses.dim() != 1 or len(losses) != len(draw):
         hint = 'compute the loss with reduction="none" and sum or average over every dimension but the first'
         if losses.dim() == 1 and 1 < len(losses) < len(draw):
             hint = "the minibatch lost samples on its way, perhaps in collate_fn, and the draw does not know which"
         shapes = f"shape ({len(draw)},) as the draw, got {tuple(losses.shape)}"
-        raise EmaisError(f"losses must be one number a sample, {shapes}: {hint}")
+        raise EmaisError(f"losses must be one number per sample, {shapes}: {hint}")
     return record
 
 
@@ -39,10 +39,10 @@ def check_refresh(index: Tensor, losses: Tensor, logits: Tensor, grads: Tensor |
     """Say what is wrong with samples that were looked at but not trained on."""
     for name, x in (("index", index), ("losses", losses)):
         if not isinstance(x, Tensor):
-            raise EmaisError(f"{name} must be a tensor, one number a sample, got {type(x).__name__}")
+            raise EmaisError(f"{name} must be a tensor, one number per sample, got {type(x).__name__}")
     if index.dim() != 1 or losses.shape != index.shape:
         shapes = f"{tuple(index.shape)} and {tuple(losses.shape)}"
-        raise EmaisError(f"index and losses must both be (n,), one number a sample, got {shapes}")
+        raise EmaisError(f"index and losses must both be (n,), one number per sample, got {shapes}")
     check_index(index, num_samples)
     if grads is None and isinstance(logits, Tensor) and not logits.requires_grad:
         raise EmaisError(
@@ -52,7 +52,7 @@ def check_refresh(index: Tensor, losses: Tensor, logits: Tensor, grads: Tensor |
 
 
 def per_sample(losses: Tensor, logits: Tensor, grads: Tensor | None) -> Tensor:
-    """Gradients as (N, D): the ones given, or autograd's of the losses by the logits."""
+    """Gradients as (N, D): the ones given, or autograd's of the losses with respect to the logits."""
     if not isinstance(logits, Tensor):
         raise EmaisError(f"logits must be a tensor, perhaps the .logits of an output, got {type(logits).__name__}")
     if grads is None:

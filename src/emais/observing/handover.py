@@ -65,7 +65,7 @@ class _Helper:
 class Handover:
     """Brings an `Observation` to a handler, by the way that costs the training step least.
 
-    Training on a GPU, statistics on the CPU: the gradients travel in pinned memory behind an event, so nobody waits
+    Training on a GPU, statistics on the CPU: the gradients travel in pinned memory behind an event, so nothing waits
     for the whole device, and a helper thread runs the handler and prepares the next draw. It lets the main thread
     get into backward() first, where that does not hold Python's lock. Both on one GPU: the same on a side stream,
     beside the backward pass (`overlap`; else in line). Both on the CPU: when asked for, which is after the backward
@@ -86,7 +86,7 @@ class Handover:
         self._buffers: list[Tensor] = []
         self._waiting: list[Callable[[], None]] = []  # to be received when asked for
         self.lock = threading.RLock()  # of whoever posts or asks
-        self._handling: int | None = None  # the helper thread, which has to wait for nobody
+        self._handling: int | None = None  # the helper thread, which must not wait
 
     def post(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None = None) -> None:
         """Send one minibatch: grads (N, D) and a method's signal (N,) on the device that trains."""

@@ -67,7 +67,7 @@ class Monitor:
         self._window, self.open, self._lr_scale, self.step = sums, True, None, observed.step
 
     def _goes_on(self, window: GradientSums, sums: GradientSums) -> bool:
-        """Whether a minibatch joins the open window, or begins it anew."""
+        """Whether a minibatch joins the open window, or starts a new one."""
         if window.grad.shape != sums.grad.shape:  # sequences, after a step that was skipped or while accumulating
             warnings.warn(OTHER_SHAPE, stacklevel=2)
             return False

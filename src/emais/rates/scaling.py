@@ -1,4 +1,4 @@
-"""The learning-rate factor of one step: the optimizer's own step sees its rate multiplied, nobody else does."""
+"""The learning-rate factor of one step: only the optimizer's own step sees the rate multiplied."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ManualStep:
 
 
 class ScaledGroup(MutableMapping[str, Any]):
-    """A parameter group whose rate is multiplied for the optimizer's own step, and for nobody else.
+    """A parameter group whose rate is multiplied only for the optimizer's own step.
 
     It stands in for the group while a step runs, and keeps nothing itself: what is written goes to the group.
     """

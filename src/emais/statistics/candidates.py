@@ -30,7 +30,7 @@ class CandidateScores:
     mean(r r' |g|^2), with r' = 1/(M p') from statistics that have not seen the minibatch. Averaged over about `window`
     minibatches, less the average of |mean r g|^2, these are the candidates' `traces`.
 
-    means: (C, M) float32, `unseen` where there is none; last_step: (M,) int64; 4 bytes a sample and factor, and 8.
+    means: (C, M) float32, `unseen` where there is none; last_step: (M,) int64; 4 bytes per sample and factor, and 8.
 
     >>> s = CandidateScores(4, factors=(1.0, 0.1), powers=(1.0, 0.5))
     >>> norms = np.array([2.0, 1.0], np.float32)
@@ -169,7 +169,7 @@ class CandidateScores:
     # ---- all samples
 
     def lay_out(self) -> None:
-        """Take shifts and exponents anew from the means as they are now, and add up the weights of all candidates."""
+        """Recompute shifts and exponents from the means as they are now, and add up the weights of all candidates."""
         mean = self.means.sum(1, dtype=torch.float64) / self.num_samples
         self.shifts.copy_(mean * self._shrinks)
         self.exponents.copy_(self._powers.expand_as(self.exponents))

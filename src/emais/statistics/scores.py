@@ -23,7 +23,7 @@ class EMAScores:
     delta = g - mean. `tau="linear"` is the paper's Linear-tau, tau = t; a number fixes it. All start at 0
     (the paper does not say); `start="first"` takes a sample's first observation as its mean instead.
 
-    mean, var: (M,) float32; last_step: (M,) int64, 0 for a sample never observed. 16 bytes a sample.
+    mean, var: (M,) float32; last_step: (M,) int64, 0 for a sample never observed. 16 bytes per sample.
 
     >>> s = EMAScores(3, tau=1.0)
     >>> _ = s.update(1, torch.tensor([0, 2]), torch.tensor([1.0, 2.0]))

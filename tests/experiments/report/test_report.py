@@ -294,6 +294,8 @@ def test_tuned_weight_decay_and_held_out_seeds() -> None:
     assert "| 6250 | SGD-Scan | 0.1 | 1e-4 | 3 | 9.10 ± 0.10 |  |  |" in rows
     assert "| 6250 | EMAIS | 0.03 | 1e-4 | 3 | 8.10 ± 0.10 | +1.00 | < 0.001 |" in rows
     assert any(row.startswith("| 6250 | RAIS | 0.1 | 1e-3 | 3 | 9.11 ± 0.10 | −0.01 | 0.9") for row in rows)
+    [said] = [s for s in findings(other) if "and other seeds (Fashion-MNIST, 6250 steps)" in s]
+    assert said.endswith("Better than SGD-Scan by more than chance: EMAIS.")
 
 
 def test_momentum_beside_the_paper() -> None:

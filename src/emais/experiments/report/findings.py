@@ -116,13 +116,35 @@ def row_name(setting: Setting) -> str:
     return f"{setting.title}, {OPTIMIZER_NAMES[config.optimizer]}, {decay}, {config.num_steps} steps"
 
 
+def held_out_sentences(records: Sequence[Record]) -> dict[tuple[str, int], str]:
+    """The comparison with learning rate and weight decay tuned, by seeds not used for that: data and length -> words."""
+    found = {}
+    for n in sorted({s.config.num_steps for s in present(of_item(ITEMS["tuned"], records))}):
+        own = {s.config.method: s for s in present(of_item(ITEMS["tuned"], records)) if s.config.num_steps == n}
+        if not {"emais", "sgd-scan"} <= own.keys():
+            continue
+        plain = own.pop("sgd-scan")
+        clear = differ([(s, plain) for s in own.values()])
+        better_ones = [s for s, sure in zip(own.values(), clear, strict=True) if sure and better(s, s.mean, plain.mean)]
+        each = ", ".join(f"{method_name(s.config)} {with_sd(s.mean, s.sd)} %" for s in (plain, *own.values()))
+        names = ", ".join(method_name(s.config) for s in better_ones) or "none"
+        found[plain.config.data, n] = (
+            f"With learning rate and weight decay tuned for each method, and other seeds ({plain.title}, {n} steps): "
+            f"{each}. Better than SGD-Scan by more than chance: {names}."
+        )
+    return found
+
+
 def tuned_sentences(records: Sequence[Record]) -> list[str]:
-    """The comparison with each method at its own best learning rate."""
-    found = []
+    """The comparison with each method tuned: by other seeds where there are any, else at its best learning rate."""
+    held_out = held_out_sentences(records)
+    found = list(held_out.values())
     for label in (label for label in ITEMS if label.startswith("tuned_lr")):
         settings = [s for s in of_item(ITEMS[label], records) if is_plain(s.config)]
         best = {s.config.method: s for own in by_method(settings) if (s := best_of(own))}
         if not {"emais", "sgd-scan"} <= best.keys():
+            continue
+        if (best["emais"].config.data, best["emais"].config.num_steps) in held_out:
             continue
         each = ", ".join(map(at_its_rate, best.values()))
         config = best["emais"].config

@@ -1,4 +1,4 @@
-"""Do gradients by the logits stand for full gradients? Norms, traces, N_ems and S(W) from both, on a trained LeNet5.
+"""Do logit gradients stand for full gradients? Norms, traces, N_ems and S(W) from both, on a trained LeNet5.
 
     python -m emais.experiments.runs.logit_study [--out results/full_logit.jsonl]
 

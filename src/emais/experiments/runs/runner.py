@@ -131,7 +131,7 @@ def check_run(config: Config, data: Data) -> None:
     emais.create(config.method, len(data.x_train), batch_size=config.batch_size, **config.options)
     if data.multi_label and config.method in NEED_ONE_CLASS:
         raise EmaisError(
-            f"{config.method} needs p(true class), with one label a sample. Multi-label targets such as those of "
+            f"{config.method} needs p(true class), with one label per sample. Multi-label targets such as those of "
             f"{data.name} have no such probability; use emais or rais for them"
         )
     if config.follow and config.model not in SMALL:

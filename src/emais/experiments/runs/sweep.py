@@ -64,7 +64,7 @@ def check_names(choices: Mapping[str, Sequence[Any]]) -> None:
 
 
 def check_count(runs: int) -> None:
-    """Say that nobody will wait for so many runs, before they are laid out one by one."""
+    """Refuse a sweep of absurdly many runs before it is expanded."""
     if runs > MOST_RUNS:
         raise EmaisError(f"these would be {runs:,} runs, at most {MOST_RUNS:,} are taken at once: give fewer values")
 

@@ -1,7 +1,7 @@
 """Images that lie on a device: random crops and flips of a whole minibatch, normalised, with no host sync.
 
 Randomness is handed in as uniform numbers, which `emais.draws.uniforms` makes from (seed, step): a captured step crops
-anew on every replay.
+afresh on every replay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""BatchNorm's running statistics follow the minibatches drawn, not the data: taking them anew from uniform ones."""
+"""BatchNorm's running statistics follow the minibatches drawn, not the data: taking them again from uniform ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a network is trained for and measured by, for one label a sample and for several."""
+"""What a network is trained for and measured by, for one label per sample and for several."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...functional import binary_cross_entropy_gradients, cross_entropy_gradient
 
 
 class Objective(NamedTuple):
-    """losses(z, y): one number a sample, of logits z (N, C); gradients(z, y): theirs by the logits, in closed form;
+    """losses(z, y): one number per sample, of logits z (N, C); gradients(z, y): theirs by the logits, in closed form;
     measure(z, y): of a test set, in percent, recorded as `name`.
     """
 

@@ -150,7 +150,7 @@ class ResNetRun:
         return torch.cos(torch.as_tensor(math.pi / self.num_steps * t)).mul_(0.5).add_(0.5)
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        # without the cache: a graph must cast the weights anew on every replay
+        # without the cache: a graph must cast the weights again on every replay
         return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if self.mixed_precision else nullcontext()
 
     # ---- all steps
@@ -258,7 +258,7 @@ class ResNetRun:
         yield self.config, result | {"curves": curves}
 
     def _recalibrated(self) -> dict[str, float]:
-        """The metric with BatchNorm's statistics taken anew from uniform minibatches; nothing without BatchNorm."""
+        """The metric with BatchNorm's statistics taken again from uniform minibatches; nothing without BatchNorm."""
         if not any(isinstance(module, nn.BatchNorm2d) for module in self.net.modules()):
             return {}
         with fresh_statistics(self.net, self._forward_uniform):

@@ -39,7 +39,7 @@ class StackedRuns:
         if len({config.group() for config in configs}) != 1:
             raise EmaisError("runs side by side must share data, model, optimizer, length and minibatch size")
         if data.multi_label:
-            raise EmaisError("runs side by side need one label a sample")
+            raise EmaisError("runs side by side need one label per sample")
         self.configs, self.data = list(configs), data
         self.device = torch.device(device)
         self.num_steps, self.batch_size = configs[0].num_steps, configs[0].batch_size

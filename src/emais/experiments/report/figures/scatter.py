@@ -1,4 +1,4 @@
-"""Gradients by the logits against full gradients as scatter plots, from what `logit_study` has written."""
+"""Gradients with respect to the logits against full gradients as scatter plots, from what `logit_study` has written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .scales import Axis, padded
 
 SCATTER_BOX = Box(76, 462, 12, 276)
 STUDY_TITLES = {
-    "fig:full_logit_grad": "Norms of full gradients and of gradients by the logits, 500 samples",
+    "fig:full_logit_grad": "Norms of full gradients and of gradients with respect to the logits, 500 samples",
     "fig:full_logit_trvar": "Variance traces from both gradients, minibatches drawn with noisy weights",
     "fig:full_logit_nems_score": "N_ems and S(W) from both gradients, the same minibatches",
 }

@@ -1,4 +1,4 @@
-"""The metric as trained, and with BatchNorm's statistics taken anew from uniform minibatches: a table."""
+"""The metric as trained, and with BatchNorm's statistics taken again from uniform minibatches: a table."""
 
 from __future__ import annotations
 
