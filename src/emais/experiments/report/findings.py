@@ -117,7 +117,7 @@ def row_name(setting: Setting) -> str:
 
 
 def held_out_sentences(records: Sequence[Record]) -> dict[tuple[str, int], str]:
-    """The comparison with learning rate and weight decay tuned, by seeds not used for that: data and length -> words."""
+    """The comparison with rate and weight decay tuned, by seeds not used for that: data and length -> words."""
     found = {}
     for n in sorted({s.config.num_steps for s in present(of_item(ITEMS["tuned"], records))}):
         own = {s.config.method: s for s in present(of_item(ITEMS["tuned"], records)) if s.config.num_steps == n}
