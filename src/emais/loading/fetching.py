@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.random  # numpy loads it when it is first used, which would be in every worker
 import torch
 from torch.utils.data import Dataset, TensorDataset, default_collate, get_worker_info
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import warnings
 from collections.abc import Iterator
@@ -66,6 +67,8 @@ class Loader:
         own = given is not None or options.get("worker_init_fn") is not None  # the user sees to random numbers
         collate = options.pop("collate_fn", None) or default_collate
         self._pass: Pass | None = None  # the latest over this loader
+        if options.get("num_workers"):
+            importlib.import_module("numpy.random")  # numpy loads it at its first use, which would be in every worker
         self.dataloader: DataLoader[Any] = DataLoader(
             Minibatches(dataset, collate, None if own else engine.seed),
             batch_sampler=_DrawStream(engine),  # type: ignore[arg-type]
