@@ -40,8 +40,8 @@ def emais_step(M: int, N: int) -> tuple[Callable[[], object], float]:
     def step() -> None:
         nonlocal t
         t += 1
-        index, _ = sampler.draw_host(uniforms.host(t))
-        sampler.update_host(*scores.update_host(t, index, norms))
+        index, _ = sampler.tree.draw(uniforms.host(t))
+        sampler.put(*scores.update_host(t, index, norms))
 
     return step, (sampler.nbytes() + 12 * M) / M
 

@@ -301,7 +301,7 @@ def test_refresh_on_the_gpu():
 def test_past_two_to_the_24():
     big = 2**24 + 10**6
     s = ExactSampler(big, N, device="cuda")
-    assert s.tiers == 2
+    assert s.tree.tiers == 2
     index = torch.arange(big - N, big, device="cuda")
     s.update(index, torch.full((N,), 1e18, device="cuda"))
     drawn, r = s.draw(Uniforms(0, 3, N, "cuda")(torch.tensor(1, device="cuda")))

@@ -8,7 +8,8 @@ from scipy import stats
 from emais import EmaisError
 from emais import functional as F
 from emais.draws.epochs import Epochs
-from emais.draws.sampler import WEIGHT_MAX, WEIGHT_MIN, ExactSampler
+from emais.draws.sampler import ExactSampler
+from emais.draws.tree import WEIGHT_MAX, WEIGHT_MIN
 from emais.draws.uniforms import Uniforms
 
 BOTH = pytest.mark.parametrize("resident", [False, True])
@@ -79,8 +80,8 @@ def test_sums_do_not_drift(resident):
     fresh.fill(s.weights)
     fresh.draw(Uniforms(0, 3, N)(1))
     # torch's pow, which the resident path uses, may round an entry differently with its place in memory
-    torch.testing.assert_close(s._sums[0], fresh._sums[0], rtol=1e-7 if resident else 1e-12, atol=0)
-    assert torch.equal(s._tops[0], fresh._tops[0])
+    torch.testing.assert_close(s.tree.sums[0], fresh.tree.sums[0], rtol=1e-7 if resident else 1e-12, atol=0)
+    assert torch.equal(s.tree.tops[0], fresh.tree.tops[0])
     (i, r), (j, q) = (x.draw(Uniforms(0, 3, N)(2)) for x in (s, fresh))
     assert torch.equal(i, j)
     torch.testing.assert_close(r, q, rtol=1e-6 if resident else 0, atol=0)
@@ -90,14 +91,14 @@ def test_sums_do_not_drift(resident):
 def test_sums_are_those_of_a_fresh_sampler_to_the_bit(deep, monkeypatch):
     """So that a run that is saved and loaded draws what it would have drawn."""
     if deep:
-        monkeypatch.setattr("emais.draws.sampler._DEEP", 1)
+        monkeypatch.setattr("emais.draws.tree.DEEP", 1)
     s, fresh = make(5000, 32, None), make(5000, 32, None)
-    assert s.tiers == 1 + deep
+    assert s.tree.tiers == 1 + deep
     g = torch.Generator().manual_seed(0)
     for _ in range(200):
         s.update(torch.randperm(5000, generator=g)[:32], (10 * torch.randn(32, generator=g)).exp())
     fresh.fill(s.weights)
-    assert all(torch.equal(a, b) for a, b in zip(s._sums, fresh._sums, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(s.tree.sums, fresh.tree.sums, strict=True))
 
 
 def test_host_and_resident_paths_draw_the_same():
@@ -178,18 +179,18 @@ def test_a_deeper_tree_is_the_same_distribution(resident, monkeypatch):
     M, N = 5000, 64
     w = 1e3 ** torch.rand(M)
     shallow = make(M, N, resident=resident)
-    monkeypatch.setattr("emais.draws.sampler._DEEP", 1)
+    monkeypatch.setattr("emais.draws.tree.DEEP", 1)
     deep = make(M, N, resident=resident)
-    assert (shallow.tiers, deep.tiers) == (1, 2)
+    assert (shallow.tree.tiers, deep.tree.tiers) == (1, 2)
     g = torch.Generator().manual_seed(0)
     for _ in range(300):
         index = torch.randperm(M, generator=g)[:N]
         deep.update(index, w[index])
         shallow.update(index, w[index])
     assert torch.equal(deep.probabilities(), shallow.probabilities())
-    for a, b in zip(deep._sums[0].unbind(), shallow._sums[0].unbind(), strict=True):
+    for a, b in zip(deep.tree.sums[0].unbind(), shallow.tree.sums[0].unbind(), strict=True):
         torch.testing.assert_close(a.sum(), b.sum(), rtol=1e-12, atol=0)
-        torch.testing.assert_close(deep._sums[1].sum(1)[0], deep._sums[0].sum(1)[0], rtol=1e-12, atol=0)
+        torch.testing.assert_close(deep.tree.sums[1].sum(1)[0], deep.tree.sums[0].sum(1)[0], rtol=1e-12, atol=0)
     p = deep.probabilities()
     u = Uniforms(0, 3, N)
     for step in range(1, 20):

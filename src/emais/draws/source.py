@@ -60,7 +60,7 @@ class HostSource:
         self._epochs.forget()
         u = self._uniforms.host(step)
         if self.sampler is not None:
-            return self.sampler.draw_host(u, self.offset and self.offset())
+            return self.sampler.tree.draw(u, self.offset and self.offset())
         return (u[0] * self.num_samples).astype(np.int64), self._ones.copy()
 
     def take(self) -> tuple[int, np.ndarray, np.ndarray]:
@@ -118,7 +118,7 @@ class DeviceSource:
     def _sample(self, step: Tensor) -> tuple[Tensor, Tensor]:
         u = self._uniforms(step)
         if self.sampler is not None:
-            return self.sampler.draw(u, self.offset and self.offset())
+            return self.sampler.tree.draw(u, self.offset and self.offset())
         return (u[0] * self.num_samples).long(), self._r
 
     def take(self) -> tuple[Tensor, Tensor, Tensor]:

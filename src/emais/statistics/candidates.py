@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..draws.sampler import WEIGHT_MIN, num_levels
+from ..draws.tree import WEIGHT_MIN, num_levels
 from ..errors import EmaisError, number_above, number_from_0, positive_float, positive_int
 from ..functional.probabilities import BOUND_SLACK
 from .limits import ABOVE_0, ANY, FROM_0, Limit
