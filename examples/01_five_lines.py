@@ -16,7 +16,7 @@ scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
 
 imp = emais.EMAIS(num_samples=len(dataset), batch_size=64)  # 1  the engine
 loader = imp.loader(dataset, num_workers=0)  # 2  instead of DataLoader(dataset, batch_size=64, shuffle=True)
-imp.attach(optimizer)  # 3  scales each step's learning rate, then restores it
+imp.attach(optimizer)  # 3  each optimizer.step uses lr × factor; the rate itself is never changed
 
 for epoch in range(10):
     for (inputs, targets), draw in loader:  # 4  a batch comes with its draw
