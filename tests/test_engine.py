@@ -401,12 +401,17 @@ def test_logits_of_another_shape_begin_the_report_anew(task):
     assert imp.diagnostics.batch_size == 32
 
 
-def test_smoothing_over_logits_of_several_shapes_is_refused(task):
-    imp = emais.EMAIS(96, 16, smoothing=0.5)
+def test_smoothing_starts_again_with_logits_of_another_shape(task):
+    imp, fresh = (emais.EMAIS(96, 16, smoothing=0.5) for _ in range(2))
     observe_made_up(imp, (3, 5))
     observe_made_up(imp, (3, 7))
-    with pytest.raises(EmaisError, match=r"with 15 and 21 logits per sample.*with smoothing.*same shape: pad them"):
-        _ = imp.diagnostics.tr_is
+    with pytest.warns(UserWarning, match="the average over steps that smoothing makes starts again"):
+        found = imp.diagnostics.tr_is
+    fresh.draw()
+    torch.manual_seed(0)
+    assert math.isfinite(found)
+    observe_made_up(imp, (3, 7))
+    assert math.isfinite(imp.diagnostics.tr_is)
 
 
 @pytest.mark.parametrize("name", emais.METHODS)
@@ -514,3 +519,36 @@ def test_who_writes_to_a_draw_changes_no_statistics(task, resident):
         states.append(imp.state_dict()["state"])
     for name, want in states[0].items():
         assert torch.equal(states[1][name], want)
+
+
+def test_half_precision_losses_keep_small_coefficients():
+    """r/N of a sample that is drawn often is below what fp16 can hold."""
+    imp = emais.create("sgd-uni", 30_000_000, batch_size=16)
+    draw = imp.draw()
+    draw.r.fill_(1e-5)
+    losses = torch.full((16,), 2.0, dtype=torch.half, requires_grad=True)
+    z = losses.unsqueeze(1)
+    loss = imp.loss(z.squeeze(1), z, draw)
+    assert loss.item() == pytest.approx(2e-5, rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.half])
+def test_a_refresh_takes_signals_of_any_precision(dtype):
+    imp = emais.create("confidence", 96, batch_size=16)
+    z = torch.randn(8, 3).to(dtype).requires_grad_()
+    losses = torch.nn.functional.cross_entropy(z, torch.zeros(8, dtype=torch.int64), reduction="none")
+    imp.refresh(torch.arange(8), losses, z)
+    assert imp.probabilities().shape == (96,)
+
+
+@pytest.mark.parametrize("bad", ["no", 1, 0.0])
+def test_resident_is_true_or_false(bad):
+    with pytest.raises(EmaisError, match="resident must be True or False"):
+        emais.EMAIS(96, 16, resident=bad)
+
+
+@pytest.mark.parametrize(("name", "value"), [("smoothing", 0.9), ("unbiased", True), ("max_scale", 2.0)])
+def test_a_resume_wants_the_same_report(name, value):
+    state = emais.EMAIS(96, 16).state_dict()
+    with pytest.raises(EmaisError, match=f"settings.{name} is .* in the state but {value}"):
+        emais.EMAIS(96, 16, **{name: value}).load_state_dict(state)

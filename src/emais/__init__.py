@@ -11,7 +11,7 @@ from .engine import Engine
 from .errors import EmaisError
 from .loading.draw import Draw
 from .methods import METHODS, create
-from .methods.ema import EMAIS
+from .methods.emais import EMAIS
 from .methods.weighted import Weighted
 from .rates.schedule import EffectiveSchedule
 from .statistics.scores import EMAScores

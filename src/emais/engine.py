@@ -67,6 +67,11 @@ class Engine(Hooks):
             raise EmaisError(f"unbiased must be True or False, got {unbiased!r}")
         smoothing = number_from_0("smoothing", smoothing, below=1)
         self.seed, self.device = seed, usable_device(device)
+        if not isinstance(resident, bool | None) or (resident is False and self.device.type != "cpu"):
+            raise EmaisError(
+                f"resident must be True or False, and True on {self.device}, got {resident!r}: leave it out, or make "
+                "the engine without device="
+            )
         self._resident = self.device.type != "cpu" if resident is None else resident
         max_scale = positive_float("max_scale", max_scale)
         self.monitor = Monitor(smoothing, unbiased, max_scale, self.device, on_host=not self._resident)
@@ -102,7 +107,8 @@ class Engine(Hooks):
 
     def saved_settings(self) -> dict[str, Any]:
         """Settings that must agree between a saved state and the engine that loads it."""
-        return {"num_samples": self.num_samples, "batch_size": self.batch_size, "seed": self.seed}
+        report = {name: getattr(self.monitor, name) for name in ("smoothing", "unbiased", "max_scale")}
+        return {"num_samples": self.num_samples, "batch_size": self.batch_size, "seed": self.seed, **report}
 
     # ---- drawing
 
@@ -127,9 +133,9 @@ class Engine(Hooks):
                 return left
             if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
                 self.maintain()
-            return self.stamp(*self.source.take())
+            return self.make_draw(*self.source.take())
 
-    def stamp(self, step: Any, index: Any, r: Any) -> Draw:
+    def make_draw(self, step: Any, index: Any, r: Any) -> Draw:
         """A draw of this engine, of samples and r that belong together."""
         # the record has copies of its own: whoever writes to a draw's tensors changes nothing here
         if self._resident:
@@ -221,7 +227,8 @@ class Engine(Hooks):
                 arrays = [None if x is None else x.to(self.device) for x in (index, norms, signal)]
             else:
                 step = max(1, self.step)
-                arrays = [None if x is None else x.cpu().numpy() for x in (index, norms, signal)]
+                numbers = [None if x is None else x.float().cpu().numpy() for x in (norms, signal)]
+                arrays = [index.cpu().numpy(), *numbers]
             for start in range(0, len(index), CHUNK):
                 part = [None if x is None else x[start : start + CHUNK] for x in arrays]
                 with full_precision():
@@ -231,7 +238,7 @@ class Engine(Hooks):
             else:
                 self.source.ready = False
 
-    def _drain(self) -> None:
+    def _settle(self) -> None:
         with self._settled:
             pass
 
@@ -248,14 +255,15 @@ class Engine(Hooks):
     def attach(self, optimizer: None, rule: str | None = None) -> ManualStep: ...
 
     def attach(self, optimizer: Optimizer | None, rule: str | None = None) -> StepScaler | ManualStep:
-        """Scale the learning rate of each `optimizer.step` by the factor of its minibatch, then restore it.
+        """Let each `optimizer.step` use its learning rate times the factor of its minibatch; the rate never changes.
 
         rule: linear, sqrt, gain, rais or none. By default EMAIS and EMAIS-auto take linear for SGD and sqrt for the
         Adam family, RAIS takes rais, the other methods none. Returns a handle whose `remove()` detaches.
 
         None instead of an optimizer, with a rule, is for an update of your own: see `ManualStep`.
         """
-        scaler = self.attached.add(optimizer, rule or self.rule)
+        with self._settled:
+            scaler = self.attached.add(optimizer, rule or self.rule)
         # the optimizer's step is where the side stream is joined
         self._handover.overlap = self._resident and self.device.type == "cuda"
         return scaler

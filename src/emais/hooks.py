@@ -31,6 +31,8 @@ class Hooks:
 
     def reduce(self, losses: Tensor, draw: Draw, signal: Tensor | None) -> Tensor:
         """The training loss of a minibatch."""
+        if losses.dtype in (torch.half, torch.bfloat16):
+            losses = losses.float()  # r/N of a sample that is drawn often is too small for them
         # numpy where it can: its calls cost a fraction of torch's for an array of this size
         share = torch.from_numpy(draw.r.numpy() / len(losses)) if draw.r.is_cpu else draw.r / len(losses)
         return torch.dot(share.to(losses, non_blocking=True), losses)

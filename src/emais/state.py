@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .errors import EmaisError, check_index
-from .statistics.limits import ABOVE_0, AS_SAVED, Limit
+from .statistics.limits import ABOVE_0, AS_SAVED, FROM_0, Limit
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -30,6 +30,7 @@ def save(engine: Engine) -> dict[str, Any]:
         "step": int(engine.source.step),
         "passes": engine.passes.state_dict(engine.source.batch_size),
         "monitor": engine.monitor.state_dict(),
+        "applied": torch.tensor(float(engine.attached.applied), dtype=torch.float64, device="cpu"),
         "used": torch.tensor(engine.attached.used(), dtype=torch.int64, device="cpu"),
         "state": engine.state(),
     }
@@ -48,8 +49,8 @@ def load(engine: Engine, state: dict[str, Any]) -> None:
         engine.load_state(before["state"])
         raise EmaisError(f"{engine.name} cannot take this state over ({error}): {AS_SAVED}") from error
     engine.monitor.load_state_dict(state["monitor"])
-    engine.passes.load_state_dict(state["passes"], engine.stamp)
-    engine.attached.restore(state["used"].tolist())
+    engine.passes.load_state_dict(state["passes"], engine.make_draw)
+    engine.attached.restore(state["used"].tolist(), float(state["applied"]))
 
 
 # ---- structure
@@ -117,6 +118,7 @@ def check_values(engine: Engine, state: dict[str, Any]) -> None:
     if added > step:
         raise EmaisError(f"monitor.added is {added}, more than the {step} steps that were drawn: {AS_SAVED}")
     Limit(0, added).check(state["used"], "used")
+    FROM_0.check(state["applied"], "applied")
     _check_passes(state["passes"], step, engine.num_samples)
 
 

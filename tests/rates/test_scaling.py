@@ -1,6 +1,9 @@
 """The learning-rate factor: on for one step, off again, and invisible to every scheduler."""
 
 import copy
+import gc
+import pickle
+import weakref
 
 import pytest
 import torch
@@ -596,3 +599,87 @@ def test_rounding_is_no_variance(index, resident, rule):
         assert imp.diagnostics.lr_scale == 1
         optimizer.step()
     assert imp.diagnostics.degenerate == 40
+
+
+class Decaying(torch.optim.SGD):
+    """Changes its own rate in its step."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["lr"] = 0.999 * group["lr"]
+        return super().step(closure)
+
+
+def test_a_step_that_changes_its_own_rate_is_refused_before_the_factor_is_in_it(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = Decaying(model.parameters(), lr=0.1)
+    handle = imp.attach(optimizer)
+    forward(imp, dataset, model).backward()
+    with pytest.raises(EmaisError, match="the step of Decaying changes its own learning rate"):
+        optimizer.step()
+    handle.remove()
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    imp.attach(optimizer, rule="none")
+    forward(imp, dataset, model).backward()
+    optimizer.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.0999)
+
+
+class Failing(torch.optim.SGD):
+    def step(self, closure=None):
+        raise RuntimeError("no")
+
+
+def test_groups_can_be_copied_after_a_step_that_raised(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = Failing(model.parameters(), lr=0.1)
+    imp.attach(optimizer)
+    forward(imp, dataset, model).backward()
+    big = torch.zeros(3)
+    alive = weakref.ref(big)
+
+    def attempt(kept):
+        with pytest.raises(RuntimeError, match="no"):
+            optimizer.step()
+
+    attempt(big)
+    del big
+    gc.collect()
+    assert alive() is None  # the frames of the failed step are gone
+    for copied in (copy.deepcopy(optimizer.param_groups), pickle.loads(pickle.dumps(optimizer.param_groups))):
+        assert type(copied[0]) is dict
+        assert copied[0]["lr"] == 0.1
+
+
+def test_what_was_observed_before_attach_is_not_its_own(task):
+    """Whether or not someone has looked at the report in between."""
+    dataset, model = task
+    for look in (False, True):
+        imp = emais.EMAIS(96, 16, warmup_epochs=0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        forward(imp, dataset, model).backward()
+        if look:
+            assert imp.diagnostics.n_ems > 0
+        imp.attach(optimizer)
+        optimizer.step()
+        assert imp.attached.applied == 1.0
+
+
+def test_effective_steps_count_what_was_applied(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0, num_steps=100)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = imp.attach(optimizer)
+    schedule = emais.EffectiveSchedule(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100), imp)
+    total = 0.0
+    for k in range(12):
+        if k == 8:
+            handle.remove()
+        forward(imp, dataset, model).backward()
+        optimizer.step()
+        schedule.step()
+        total += imp.attached.applied
+        assert (imp.attached.applied == 1.0) == (k in (0, 8, 9, 10, 11) or imp.diagnostics.lr_scale == 1.0)
+    assert schedule.t_eff == pytest.approx(total)

@@ -41,15 +41,15 @@ def plain_rates(kind):
 
 
 class Constant:
-    """A monitor whose factor is always the same."""
+    """Attached optimizers whose factor is always the same."""
 
     def __init__(self, factor):
-        self.lr_scale = lambda: factor
+        self.applied = factor
 
 
 def driven(kind, factor, steps):
     optimizer, scheduler, imp = fresh(kind)
-    imp.monitor = Constant(factor)
+    imp.attached = Constant(factor)
     schedule = EffectiveSchedule(scheduler, imp)
     for _ in range(steps):
         yield optimizer.param_groups[0]["lr"], schedule
@@ -81,7 +81,7 @@ def test_a_function_of_t_and_a_tensor_rate():
     lr = torch.tensor(0.3)
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=lr)
     imp = emais.create("rais", 96, batch_size=16, num_steps=T)
-    imp.monitor = Constant(1.5)
+    imp.attached = Constant(1.5)
     schedule = EffectiveSchedule(lambda t: 1 - t / T, imp, optimizer=optimizer)
     for k in range(T):
         assert float(lr) == pytest.approx(0.3 * (1 - min(1.5 * k / T, 1)), abs=1e-7)
@@ -92,7 +92,7 @@ def test_a_function_of_t_and_a_tensor_rate():
 @pytest.mark.parametrize("at", [0, 1, 17])
 def test_resume(at):
     optimizer, scheduler, imp = fresh("sequence")
-    imp.monitor = Constant(1.37)
+    imp.attached = Constant(1.37)
     schedule = EffectiveSchedule(scheduler, imp)
     rates = []
     for k in range(25):
@@ -102,7 +102,7 @@ def test_resume(at):
         optimizer.step()
         schedule.step()
     optimizer, scheduler, imp = fresh("sequence")
-    imp.monitor = Constant(1.37)
+    imp.attached = Constant(1.37)
     again = EffectiveSchedule(scheduler, imp)
     optimizer.load_state_dict(saved[1])
     again.load_state_dict(saved[0])
@@ -161,7 +161,7 @@ def test_a_schedule_ends_where_its_scheduler_does():
     for make in (SCHEDULERS["cosine"], lambda o: S.OneCycleLR(o, 0.3, total_steps=T, cycle_momentum=False)):
         optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
         imp = emais.create("rais", 96, batch_size=16)
-        imp.monitor = Constant(1.5)
+        imp.attached = Constant(1.5)
         schedule = EffectiveSchedule(make(optimizer), imp)
         for _ in range(2 * T):
             optimizer.step()
@@ -212,7 +212,7 @@ def test_a_resume_goes_on_to_the_end_of_the_schedule_that_was_saved(saved, made)
     """Also from beyond the present end: the rate never goes back, nor below 0."""
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
     imp = emais.create("rais", 96, batch_size=16)
-    imp.monitor = Constant(1.0)
+    imp.attached = Constant(1.0)
     first = EffectiveSchedule(S.CosineAnnealingLR(optimizer, saved), imp, num_steps=1000)
     for _ in range(15):
         optimizer.step()

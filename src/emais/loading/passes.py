@@ -102,9 +102,9 @@ class PassTracker:
             found["index"][k], found["r"][k] = (torch.as_tensor(x) for x in (draw._record.index, draw._record.r))
         return {"delivered": self.delivered, **found}
 
-    def load_state_dict(self, state: dict[str, Any], stamp: Callable[[int, Any, Any], Draw]) -> None:
-        """Go on where `state_dict` was taken; stamp(step, index, r) makes a draw."""
+    def load_state_dict(self, state: dict[str, Any], make_draw: Callable[[int, Any, Any], Draw]) -> None:
+        """Go on where `state_dict` was taken; make_draw(step, index, r) makes a draw."""
         rows = zip(state["step"].tolist(), state["index"].numpy(), state["r"].numpy(), strict=True)
         self.current = None  # a pass that is under way has no say any more
-        self._left = [stamp(step, index.copy(), r.copy()) for step, index, r in rows]
+        self._left = [make_draw(step, index.copy(), r.copy()) for step, index, r in rows]
         self._resumed = state["delivered"]

@@ -6,9 +6,9 @@ from typing import Any
 
 from ..engine import Engine
 from ..errors import EmaisError, nearest
-from .auto import EMAISAuto
 from .confidence import Confidence, ConfVar
-from .ema import EMAIS
+from .emais import EMAIS
+from .emais_auto import EMAISAuto
 from .presampling import Presampling
 from .rais import RAIS
 from .self_paced import SelfPaced

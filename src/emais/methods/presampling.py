@@ -96,22 +96,22 @@ class Presampling(Engine):
         return _take(batch, place, self.presample), chosen
 
     def _choose(self, candidates: Draw, score: Score, batch: Any) -> tuple[Tensor, Draw]:
-        self._drain()  # the switch must know what happened so far
+        self._settle()  # the switch must know what happened so far
         if not self._on:
             place = torch.arange(self.batch_size, device="cpu")
-            return place, self.stamp(candidates.step, candidates.index.numpy()[: self.batch_size], _ones(place))
+            return place, self.make_draw(candidates.step, candidates.index.numpy()[: self.batch_size], _ones(place))
         norms = score_norms(score, batch, self.batch_statistics).detach()
         if len(norms) != self.presample:
             raise EmaisError(f"score must return one loss for each of {self.presample} candidates, got {len(norms)}")
         if self._resident:
             place, r = choose(norms.to(self.device), self._uniforms(candidates.step)[0])
-            return place, self.stamp(candidates.step, candidates.index.index_select(0, place), r)
+            return place, self.make_draw(candidates.step, candidates.index.index_select(0, place), r)
         norms = norms.cpu()  # sync: the batch is cut on the CPU
         place, r = choose(norms, self._uniforms(int(candidates.step))[0])
         if self.switch:
             self._judge(norms)
         index = candidates.index.index_select(0, place)
-        return place, self.stamp(candidates.step, index.numpy(), r.numpy())
+        return place, self.make_draw(candidates.step, index.numpy(), r.numpy())
 
     def learn(self, observed: Observation) -> None:
         """While the switch is off, the minibatch itself says what sampling would gain."""

@@ -152,7 +152,7 @@ class RAIS(Weighted):
     @property
     def coefficients(self) -> tuple[Tensor, Tensor]:
         """c and d of the latest fit, (5,) float64 each."""
-        self._drain()
+        self._settle()
         return self._fit[0].clone(), self._fit[1].clone()
 
     def report(self) -> dict[str, Any]:

@@ -68,12 +68,13 @@ class Weighted(Engine):
     @property
     def sampler(self) -> ExactSampler:
         """The sampler, with every minibatch observed so far in it."""
-        self._drain()
+        self._settle()
         return self._sampler
 
     def probabilities(self) -> Tensor:
         """The distribution that the next draw after the warm-up would come from, (M,) float64: O(M), for analysis."""
-        return self.sampler.probabilities(self.offset())
+        with self._settled:
+            return self._sampler.probabilities(self.offset())
 
     def learn(self, observed: Observation) -> None:
         """Take the new weights into the sampler, and revise them all when that is due."""

@@ -20,6 +20,10 @@ OTHER_SHAPE = (
     "logits of another shape than those of the minibatch before, and no optimizer step between the two: the report and "
     "the learning-rate factor come from the latest alone; pad sequences to one length to have all of them counted"
 )
+STARTS_AGAIN = (
+    "logits of another shape than those of the step before: the average over steps that smoothing makes starts again; "
+    "pad sequences to one length, or do without smoothing"
+)
 SUM_MAX = 1e100  # of sums over a minibatch of what fits into float32: their squares fit into float64
 RAIS_WEIGHT = 0.01  # of a new minibatch in the moving averages of the rule "rais"
 
@@ -63,6 +67,8 @@ class Monitor:
             self.counts[0] += (~(observed.norms <= NORM_MAX)).sum()
         if self.open and self._window is not None and self._goes_on(self._window, sums):
             sums = self._window + sums
+        if self.smoothing and self._before is not None and self._before.grad.shape != sums.grad.shape:
+            warnings.warn(STARTS_AGAIN, stacklevel=2)
         self.added += 1
         self._window, self.open, self._lr_scale, self.step = sums, True, None, observed.step
 
@@ -91,6 +97,8 @@ class Monitor:
         assert self._window is not None
         if self._before is None or not self.open:
             return self._window if self._before is None else self._before
+        if self._before.grad.shape != self._window.grad.shape:
+            return self._window
         s = self.smoothing
         mixed = self._before * s + self._window * (1 - s)
         # a minibatch with a non-finite gradient must not poison the average: then the sums before stand; and if these
@@ -112,7 +120,7 @@ class Monitor:
         return self._xp.isfinite(x).all()
 
     def _carry(self, sums: GradientSums) -> None:
-        if self._before is None:
+        if self._before is None or self._before.grad.shape != sums.grad.shape:
             if self._xp is np and not self._usable(sums):
                 return
             copy = np.copy if self._xp is np else torch.clone

@@ -33,6 +33,7 @@ class Attached:
         self.monitor, self._settled, self._scale = monitor, settled, scale
         self.scalers: tuple[StepScaler | ManualStep, ...] = ()
         self._loaded: list[int] = []  # `used` of optimizers that are still to be attached after a resume
+        self.applied: Any = 1.0  # the factor of the latest step
         self._latest, self._patience, self._told = 0, max(100, patience), False  # minibatches at the latest step
 
     def add(self, optimizer: Optimizer | None, rule: str | None) -> StepScaler | ManualStep:
@@ -58,12 +59,16 @@ class Attached:
 
     def forget(self, scaler: StepScaler | ManualStep) -> None:
         """Detach one; its next step is its own again."""
-        self.scalers = tuple(s for s in self.scalers if s is not scaler)
+        with self._settled:
+            self.scalers = tuple(s for s in self.scalers if s is not scaler)
+            if not self.scalers:
+                self.monitor.rule, self.applied = "none", 1.0
 
     def lr_scale(self, scaler: StepScaler | ManualStep) -> Any:
         """The factor of a step; 1 if no minibatch has come since the last."""
         with self._settled:
-            return 1.0 if self.monitor.added == scaler.used else self._scale(self.monitor.lr_scale())
+            self.applied = 1.0 if self.monitor.added == scaler.used else self._scale(self.monitor.lr_scale())
+            return self.applied
 
     def stepped(self, scaler: StepScaler | ManualStep) -> None:
         """A step is over: what comes next belongs to another."""
@@ -83,8 +88,9 @@ class Attached:
         """For each, how many minibatches there were at its last step."""
         return [scaler.used for scaler in self.scalers] + self._loaded
 
-    def restore(self, used: list[int]) -> None:
+    def restore(self, used: list[int], applied: float) -> None:
         """Go on after `used`, of optimizers in the order in which they were, and will be, attached."""
+        self.applied = applied
         for k, scaler in enumerate(self.scalers):
             scaler.used = used[k] if k < len(used) else self.monitor.added
         self._loaded = used[len(self.scalers) :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from collections.abc import Iterator, MutableMapping
@@ -12,12 +13,19 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..errors import EmaisError
+
 if TYPE_CHECKING:
     from .attached import Attached
 
 UNREAD = (
     "the step of {} did not read its learning rate from param_groups, so it could not be scaled: attach the optimizer "
     'that does the work, if this one wraps it, or attach with rule="none"'
+)
+
+WRITTEN = (
+    "the step of {} changes its own learning rate, which it has read multiplied by the factor: the factor would stay "
+    'in it: attach with rule="none", or let a scheduler change the rate'
 )
 
 
@@ -57,6 +65,8 @@ class ScaledGroup(MutableMapping[str, Any]):
         return self.scaler.scaled(value) if key == "lr" else value
 
     def __setitem__(self, key: str, value: Any) -> None:
+        if key == "lr":
+            self.scaler.refuse_write()
         self.group[key] = value
 
     def __delitem__(self, key: str) -> None:
@@ -68,14 +78,26 @@ class ScaledGroup(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len(self.group)
 
+    def plain(self) -> dict[str, Any]:
+        """The group itself."""
+        group: Any = self.group
+        return group.plain() if isinstance(group, ScaledGroup) else group
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return copy.deepcopy(self.plain(), memo)
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self.plain()),)
+
 
 class StepScaler:
     """Multiplies every rate by the monitor's factor for one `optimizer.step`. The rates themselves never change.
 
     While the step runs, each group is a `ScaledGroup`: a rate that is read by the optimizer's own step, or by a
     pre-hook that runs after ours, comes multiplied; read by anyone else (a scheduler, a post-hook, a logger) it is what
-    the schedule set. So there is nothing to restore, and a step that raises leaves nothing behind. Several engines on
-    one optimizer need not know of each other: each multiplies what the one before it gives.
+    the schedule set. So there is nothing to restore: after a step that raises the stand-ins stay until the next step,
+    and show everyone the rate as it is. A step that reads its rate and then writes it is refused: the factor would stay
+    in it. Several engines on one optimizer need not know of each other: each multiplies what the one before gives.
 
     With `step(closure)` the forward pass happens inside the step: the closure is wrapped, so that the factor is that of
     the minibatch it has just computed. A step that nothing was observed for has factor 1. A factor of exactly 0, known
@@ -85,7 +107,8 @@ class StepScaler:
     def __init__(self, optimizer: Optimizer, attached: Attached) -> None:
         self.optimizer, self._attached, self.used = optimizer, attached, 0
         self._factor: Any = None  # of the step under way
-        self._hooks: tuple[FrameType | None, int] = None, 0  # torch's loop over pre-hooks, and the place of its calls
+        # torch's loop over pre-hooks, and the place of its calls; the frame itself would keep its locals alive
+        self._hooks: tuple[int, CodeType | None, int] = 0, None, 0
         self._reads = 0  # of scaled rates, by the step under way
         self._steps = step_functions(optimizer)
         self._handles = [
@@ -116,13 +139,18 @@ class StepScaler:
             return torch.mul(rate, factor, out=torch.empty_like(rate))
         return rate * float(self._factor)  # sync where the statistics live on a GPU: one float
 
-    def _is_stepping(self) -> bool:
+    def refuse_write(self) -> None:
+        """Refuse a new rate from the optimizer's own step, once it has read the old one multiplied."""
+        if self._reads and self._factor is not None and self.rule != "none" and self._is_stepping(hooks=False):
+            raise EmaisError(WRITTEN.format(type(self.optimizer).__name__))
+
+    def _is_stepping(self, hooks: bool = True) -> bool:
         """Whether the optimizer's own step is among the callers, or the loop over its pre-hooks."""
         frame = inspect.currentframe()
         while frame is not None:
             if frame.f_code in self._steps and first_argument(frame) is self.optimizer:
                 return True
-            if frame is self._hooks[0] and frame.f_lasti == self._hooks[1]:
+            if hooks and (id(frame), frame.f_code, frame.f_lasti) == self._hooks:
                 return True
             frame = frame.f_back
         return False
@@ -132,7 +160,7 @@ class StepScaler:
             return None
         frame = inspect.currentframe()
         loop = frame.f_back if frame is not None else None
-        self._hooks = loop, loop.f_lasti if loop is not None else 0
+        self._hooks = (0, None, 0) if loop is None else (id(loop), loop.f_code, loop.f_lasti)
         groups: list[Any] = optimizer.param_groups
         groups[:] = [group if self._has_part_in(group) else ScaledGroup(group, self) for group in groups]
         # the optimizer itself is args[0]
@@ -171,7 +199,7 @@ class StepScaler:
 
     def _put_back(self) -> None:
         """The groups themselves, in place of those that stand in for them."""
-        self._factor, self._hooks = None, (None, 0)
+        self._factor, self._hooks = None, (0, None, 0)
         groups: list[Any] = self.optimizer.param_groups
         if any(isinstance(group, ScaledGroup) for group in groups):
             groups[:] = [self._without(group) for group in groups]

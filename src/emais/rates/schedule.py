@@ -71,7 +71,7 @@ class EffectiveSchedule:
 
     def step(self) -> None:
         """Move on by the factor of the optimizer's step that has just been made."""
-        factor = self._engine.monitor.lr_scale()
+        factor = self._engine.attached.applied
         if isinstance(self.t_eff, Tensor):
             self.t_eff.add_(factor).clamp_(max=self.num_steps)
         else:

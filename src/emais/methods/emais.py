@@ -57,7 +57,7 @@ class EMAIS(Weighted):
     @property
     def scores(self) -> EMAScores:
         """The statistics, with every minibatch observed so far in them."""
-        self._drain()
+        self._settle()
         return self._scores
 
     def weigh(self, observed: Observation) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from ..errors import number_from_0, positive_float, positive_int
 from ..observing.observation import Observation
 from ..statistics.candidates import CandidateScores
 from ..statistics.limits import FROM_0, Limit
-from .ema import UNSEEN
+from .emais import UNSEEN
 from .weighted import Weighted
 
 FACTORS = (1.0, 0.3, 0.1, 0.03)
@@ -76,7 +76,7 @@ class EMAISAuto(Weighted):
     @property
     def scores(self) -> CandidateScores:
         """The statistics of all candidates, with every minibatch observed so far in them."""
-        self._drain()
+        self._settle()
         return self._scores
 
     def weigh(self, observed: Observation) -> tuple[Any, Any]:
