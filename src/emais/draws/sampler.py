@@ -65,10 +65,6 @@ class ExactSampler:
         """Set all weights, (M,) or one for all, and recompute every sum: O(M)."""
         self.tree.fill(weights)
 
-    def put(self, index: Any, weights: Any) -> None:
-        """Set w[index] = weights, in arrays of the tree's kind. Of a repeated index the last weight stays."""
-        self.tree.put(index, weights)
-
     def total(self) -> Any:
         """The sum of the weights: a float on the CPU, else a 0-d tensor."""
         return self.tree.total()
@@ -80,9 +76,9 @@ class ExactSampler:
     def update(self, index: Tensor, weights: Tensor) -> None:
         """Set w[index] = weights, of a repeated index the first (if resident they must agree)."""
         if self._on_host:
-            self.put(index.numpy()[::-1], weights.numpy()[::-1])
+            self.tree.put(index.numpy()[::-1], weights.numpy()[::-1])
         else:
-            self.put(index, weights)
+            self.tree.put(index, weights)
 
     def draw(self, u: Tensor, offset: Any = None) -> tuple[Tensor, Tensor]:
         """Indices (N,) int64 and their r = 1/(M p) (N,) float32, from uniforms u (3, N) float64 in [0, 1).

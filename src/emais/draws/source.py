@@ -57,7 +57,8 @@ class HostSource:
     def _draw(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         if self.epoch_steps is None or step <= self.epoch_steps:
             return self._epochs(step).numpy(), self._ones.copy()
-        self._epochs.forget()
+        if step - 1 == self.epoch_steps:
+            self._epochs.forget()
         u = self._uniforms.host(step)
         if self.sampler is not None:
             return self.sampler.tree.draw(u, self.offset and self.offset())

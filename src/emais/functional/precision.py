@@ -17,10 +17,9 @@ def full_precision() -> AbstractContextManager[object]:
     ...     (torch.ones(2) @ torch.ones(2, 3)).dtype
     torch.float32
     """
-    active = [kind for kind in _KINDS if torch.is_autocast_enabled(kind)]
-    if not active:
-        return _NOTHING
-    stack = ExitStack()
-    for kind in active:
-        stack.enter_context(torch.autocast(kind, enabled=False))
-    return stack
+    stack: ExitStack | None = None
+    for kind in _KINDS:
+        if torch.is_autocast_enabled(kind):
+            stack = stack or ExitStack()
+            stack.enter_context(torch.autocast(kind, enabled=False))
+    return stack or _NOTHING

@@ -79,7 +79,7 @@ class Weighted(Engine):
     def learn(self, observed: Observation) -> None:
         """Take the new weights into the sampler, and revise them all when that is due."""
         index, weights = self.weigh(observed)
-        self._sampler.put(index, weights)
+        self._sampler.tree.put(index, weights)
         if not self._resident and self.period and observed.r is not None and observed.step >= self._due:
             self._due = observed.step + self.period
             self.reweigh_all()
