@@ -19,6 +19,7 @@ from 1 by, the measurement cannot tell.
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import json
 import os
@@ -133,6 +134,7 @@ def captured(step: Callable[[], None]) -> Callable[[], None]:
         for _ in range(5):
             step()
     torch.cuda.current_stream().wait_stream(stream)
+    gc.collect()  # a graph that is freed while this one is captured would spoil it
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()

@@ -1,6 +1,7 @@
 """What only a CUDA device can show: no host sync, capture in a graph, and the same draws as on the CPU."""
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -68,6 +69,7 @@ def captured(step, warmup=3):
         for _ in range(warmup):
             step()
     torch.cuda.current_stream().wait_stream(side)
+    gc.collect()  # a graph that is freed while this one is captured would spoil it
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()

@@ -1,5 +1,7 @@
 """StreamPool: the results of each item in order, on a GPU also beside each other and inside a graph."""
 
+import gc
+
 import pytest
 import torch
 
@@ -46,6 +48,7 @@ def test_streams_can_be_captured():
 
     step()
     torch.cuda.synchronize()
+    gc.collect()  # a graph that is freed while this one is captured would spoil it
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()

@@ -6,6 +6,7 @@ rounding. `step` is the loop to read.
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -140,6 +141,7 @@ class StackedRuns:
                 self.engines[k].refresh(index, cross_entropy(z, y[0], reduction="none"), z)
 
     def _captured(self) -> Callable[[], None]:
+        gc.collect()  # a graph of an earlier run that is freed while this one is captured would spoil it
         graph = torch.cuda.CUDAGraph()
         self._wait()
         with torch.cuda.graph(graph):
