@@ -41,7 +41,7 @@ def emais_step(M: int, N: int) -> tuple[Callable[[], object], float]:
         nonlocal t
         t += 1
         index, _ = sampler.tree.draw(uniforms.host(t))
-        sampler.tree.put(*scores.update_host(t, index, norms))
+        sampler.tree.put(*scores.learn(t, index, norms))
 
     return step, (sampler.nbytes() + 12 * M) / M
 

@@ -57,7 +57,7 @@ def test_no_values_make_an_unusable_factor(g, r):
 @quick
 @given(st.lists(st.lists(st.tuples(st.integers(0, 7), anything), min_size=1, max_size=10), max_size=8))
 def test_scores_follow_the_reference_through_anything(minibatches):
-    host, device, reference = emais.EMAScores(8), emais.EMAScores(8), Algorithm1(8, 1)
+    host, device, reference = emais.EMAScores(8), emais.EMAScores(8, resident=True), Algorithm1(8, 1)
     for t, rows in enumerate(minibatches, 1):
         index = torch.tensor([i for i, _ in rows])
         g = torch.tensor([abs(x) for _, x in rows])

@@ -298,7 +298,7 @@ def test_self_paced_after_very_many_epochs():
 def test_the_statistics_still_learn_after_a_hundred_million_steps(resident):
     """1 - exp(-1/t) at t = 1e8: its digits would be gone in float32."""
     t = 10**8
-    scores = EMAScores(2)
+    scores = EMAScores(2, resident=resident)
     scores.last_step.fill_(t - 1)
     step = torch.tensor(t) if resident else t
     scores.update(step, torch.tensor([0]), torch.tensor([1.0]))

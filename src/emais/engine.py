@@ -28,8 +28,9 @@ from .observing.monitor import Monitor
 from .observing.observation import Observation
 from .rates.attached import Attached
 from .rates.scaling import ManualStep, StepScaler
+from .statistics.arrays import Array, arrays_on
 
-CHUNK = 4096  # samples that `refresh` learns from at a time: on a device each is compared with all others
+CHUNK = 4096  # samples that `refresh` learns from at a time: it bounds the memory that this takes
 
 
 class Engine(Hooks):
@@ -38,7 +39,8 @@ class Engine(Hooks):
     num_samples: M; batch_size: N; num_steps: T, where the loader ends (None: one epoch a pass, for ever);
     seed: all randomness is a function of (seed, step); device: where the statistics live. On the CPU (default) the
     model may still be on any device; a CUDA device is for `draw()`, with data that lies there too: such an engine is
-    `resident`, it never waits for the device and can be captured in a CUDA graph.
+    `resident`, it never waits for the device and can be captured in a CUDA graph. `arrays` is what statistics are
+    computed with, on the one as on the other.
     max_scale bounds the learning-rate factor; smoothing in [0, 1) averages the sums behind it over steps (0: the
     paper); unbiased corrects the traces for the plug-in mean.
     """
@@ -72,15 +74,14 @@ class Engine(Hooks):
                 f"resident must be True or False, and True on {self.device}, got {resident!r}: leave it out, or make "
                 "the engine without device="
             )
-        self._resident = self.device.type != "cpu" if resident is None else resident
-        max_scale = positive_float("max_scale", max_scale)
-        self.monitor = Monitor(smoothing, unbiased, max_scale, self.device, on_host=not self._resident)
+        self.arrays = arrays_on(self.device, resident)
+        self.monitor = Monitor(smoothing, unbiased, positive_float("max_scale", max_scale), self.arrays)
         drawn = self.candidates or batch_size  # samples that the source gives a step
-        if self._resident:
+        if self.arrays.resident:
             self.source: DrawSource = DeviceSource(num_samples, drawn, seed, self.epoch_steps, num_steps, self.device)
         else:
             self.source = HostSource(num_samples, drawn, seed, self.epoch_steps)
-        self._handover = Handover(self._absorb, self.source.prepare)
+        self._handover = Handover(self.arrays, self._absorb, self.source.prepare)
         self._settled, self.lock = self._handover, self._handover.lock
         self.diagnostics = Diagnostics(self.monitor, self._settled, self.estimator, self.report)
         self.attached = Attached(self.monitor, self._settled, self.scale, 2 * math.ceil(num_samples / batch_size))
@@ -119,7 +120,7 @@ class Engine(Hooks):
         """
         if score is not None and not self.needs_score:
             raise EmaisError(f"{self.name} needs no score=: only presampling looks at candidates before it draws")
-        if self._resident:
+        if self.arrays.resident:
             raise EmaisError(
                 f"this engine is resident on {self.device}: call draw() and index data that lies there, or make the "
                 "engine without device= and resident= to load data through a DataLoader (the model may be anywhere)"
@@ -135,13 +136,16 @@ class Engine(Hooks):
                 self.maintain()
             return self.make_draw(*self.source.take())
 
-    def make_draw(self, step: Any, index: Any, r: Any) -> Draw:
+    def make_draw(self, step: int | Tensor, index: Array, r: Array) -> Draw:
         """A draw of this engine, of samples and r that belong together."""
-        # the record has copies of its own: whoever writes to a draw's tensors changes nothing here
-        if self._resident:
-            step, index, r = map(self._tensor, (step, index, r))
-            return Draw(index, r, step, DrawRecord(self, index.clone(), r.clone()))
-        return Draw(torch.from_numpy(index.copy()), torch.from_numpy(r.copy()), step, DrawRecord(self, index, r))
+        # the draw has copies of its own: whoever writes to its tensors changes nothing in the record
+        return Draw(self.arrays.copy(index), self.arrays.copy(r), step, DrawRecord(self, index, r))
+
+    def loaded_draw(self, step: int, index: Tensor, r: Tensor) -> Draw:
+        """A draw from a saved state."""
+        arrays = self.arrays
+        at = arrays.number(torch.tensor(step, device=arrays.device))
+        return self.make_draw(at, arrays.array(index), arrays.array(r))
 
     def pass_length(self) -> int:
         """Steps of a whole pass over the loader: an epoch, or all that are left of num_steps."""
@@ -222,29 +226,26 @@ class Engine(Hooks):
             g = per_sample(losses, logits, grads)
             signal = self.signal(losses.detach(), logits, g, self.source.step)
             norms = torch.linalg.vector_norm(g.float(), dim=1)
-            if self._resident:
-                step: Any = self.source.step.clamp(min=1)
-                arrays = [None if x is None else x.to(self.device) for x in (index, norms, signal)]
-            else:
-                step = max(1, self.step)
-                numbers = [None if x is None else x.float().cpu().numpy() for x in (norms, signal)]
-                arrays = [index.cpu().numpy(), *numbers]
+            step, array = self._present(), self.arrays.array
             for start in range(0, len(index), CHUNK):
-                part = [None if x is None else x[start : start + CHUNK] for x in arrays]
+                part = slice(start, start + CHUNK)
+                own = None if signal is None else array(signal[part].float())
                 with full_precision():
-                    self.learn(Observation(step, part[0], None, part[1], None, part[2]))
-            if self._resident and self.source.ready:
+                    self.learn(Observation(step, array(index[part]), None, array(norms[part]), None, own))
+            if self.arrays.resident and self.source.ready:
                 self.source.prepare()  # the draw that was made with the old weights, where a CUDA graph reads it
             else:
                 self.source.ready = False
 
+    def _present(self) -> int | Tensor:
+        """The latest step, and 1 before the first: an int, or a tensor that nobody waits for."""
+        delivered = self.source.step - len(self.passes.ahead())
+        step: int | Tensor = self.arrays.number(self.arrays.at_least(delivered, 1))
+        return step
+
     def _settle(self) -> None:
         with self._settled:
             pass
-
-    def _tensor(self, x: Any) -> Tensor:
-        """An array or tensor as a tensor where the statistics live, whatever torch's default device is."""
-        return torch.as_tensor(x, device=self.device)
 
     # ---- the learning rate
 
@@ -265,7 +266,7 @@ class Engine(Hooks):
         with self._settled:
             scaler = self.attached.add(optimizer, rule or self.rule)
         # the optimizer's step is where the side stream is joined
-        self._handover.overlap = self._resident and self.device.type == "cuda"
+        self._handover.overlap = self.arrays.resident and self.device.type == "cuda"
         return scaler
 
     # ---- saving

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .loading.draw import Draw, Score
 from .observing.observation import Observation
+from .statistics.arrays import Number
 from .statistics.limits import Limit
 
 
@@ -25,7 +26,7 @@ class Hooks:
     def learn(self, observed: Observation) -> None:
         """Take in a minibatch that was trained on."""
 
-    def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: Any) -> Tensor | None:
+    def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: int | Tensor) -> Tensor | None:
         """A number per sample (N,) that `learn` and `reduce` need besides the gradient norms, without waiting."""
         return None
 
@@ -33,11 +34,9 @@ class Hooks:
         """The training loss of a minibatch."""
         if losses.dtype in (torch.half, torch.bfloat16):
             losses = losses.float()  # r/N of a sample that is drawn often is too small for them
-        # numpy where it can: its calls cost a fraction of torch's for an array of this size
-        share = torch.from_numpy(draw.r.numpy() / len(losses)) if draw.r.is_cpu else draw.r / len(losses)
-        return torch.dot(share.to(losses, non_blocking=True), losses)
+        return torch.dot((draw.r / len(losses)).to(losses, non_blocking=True), losses)
 
-    def scale(self, factor: Any) -> Any:
+    def scale(self, factor: Number) -> Number:
         """Last word on the learning-rate factor of a step; 0 skips it."""
         return factor
 

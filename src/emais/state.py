@@ -49,7 +49,7 @@ def load(engine: Engine, state: dict[str, Any]) -> None:
         engine.load_state(before["state"])
         raise EmaisError(f"{engine.name} cannot take this state over ({error}): {AS_SAVED}") from error
     engine.monitor.load_state_dict(state["monitor"])
-    engine.passes.load_state_dict(state["passes"], engine.make_draw)
+    engine.passes.load_state_dict(state["passes"], engine.loaded_draw)
     engine.attached.restore(state["used"].tolist(), float(state["applied"]))
 
 

@@ -12,6 +12,7 @@ from torch import nn
 from emais import functional as F
 from emais.observing.monitor import Monitor
 from emais.observing.observation import Observation
+from emais.statistics.arrays import arrays_on
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -81,7 +82,7 @@ def smoothed_factor(smoothing, before):
     """The factor that the engine's monitor gives with these sums before the minibatch."""
 
     def factor(index):
-        monitor = Monitor(smoothing, False, F.MAX_SCALE, torch.device("cpu"))
+        monitor = Monitor(smoothing, False, F.MAX_SCALE, arrays_on("cpu"))
         empty = monitor.state_dict()
         own = {"num": torch.tensor(float(before.num)), "moments": before.moments, "grad": before.grad}
         monitor.load_state_dict(empty | {"before": empty["before"] | own})

@@ -15,6 +15,7 @@ from conftest import losses_of
 from reference import LiteralRAIS
 from scipy import stats
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import emais
 from emais import EmaisError
@@ -87,6 +88,38 @@ def test_resident_is_the_same_as_on_the_host(name):
         torch.testing.assert_close(a[1], b[1], rtol=1e-3, atol=1e-5)
         torch.testing.assert_close(a[2], b[2], rtol=1e-3, atol=1e-5)
         assert a[3] == pytest.approx(b[3], rel=1e-3)
+
+
+class Unasked(TorchDispatchMode):
+    """Refuses whatever would make the host wait for a device: a number, a truth, a shape that depends on values."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        asks = ("_local_scalar_dense", "nonzero", "masked_select", "aten.equal", "unique")
+        assert not any(word in str(func) for word in asks), func
+        by_mask = func is torch.ops.aten.index.Tensor and any(
+            t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1]
+        )
+        assert not by_mask, func
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.5])
+@pytest.mark.parametrize("name", emais.METHODS)
+def test_a_resident_step_asks_nothing_of_its_device(task, name, smoothing):
+    """What a GPU does, here on the CPU: test_gpu.py lets torch look for waits itself."""
+    *_, (imp, *_) = train(name, task, resident=True, steps=T // 2, smoothing=smoothing)
+    imp.attached.scalers[0].remove()
+    update = imp.attach(None, "rais" if name == "rais" else "linear")
+    dataset, model = task
+    for _ in range(3):
+        with Unasked():
+            draw = imp.make_draw(*imp.source.take())
+        draw = imp._choose(draw, lambda i: losses_of(model, dataset[i]), draw.index)[1] if imp.needs_score else draw
+        losses, z = losses_of(model, dataset[draw.index])
+        g = F.logit_gradients(losses, z)
+        with Unasked():
+            imp.loss(losses, z, draw, grads=g)
+            update.lr_scale()
 
 
 @pytest.mark.parametrize("name", WEIGHTED)

@@ -58,6 +58,13 @@ def test_the_analysis_knows_neither_torch_nor_html():
         assert "html" not in path.read_text("utf-8"), path
 
 
+def test_only_statistics_and_draws_know_numpy_from_torch():
+    """Everything else that learns computes with `engine.arrays`."""
+    rooms = [path for room in ("functional", "observing", "rates", "methods") for path in (ROOT / room).glob("*.py")]
+    for path in [*rooms, *(ROOT / name for name in ("engine.py", "hooks.py", "state.py"))]:
+        assert not re.search(r"import numpy|\bnp\.", path.read_text("utf-8")), path
+
+
 def test_no_folder_holds_more_than_15_modules():
     folders = [ROOT, *(path for path in ROOT.rglob("*") if path.is_dir())]
     counts = {folder: len(list(folder.glob("*.py"))) for folder in folders}

@@ -10,7 +10,10 @@ NAN, INF = float("nan"), float("inf")
 
 
 class OnDevicePath(EMAScores):
-    """A tensor for the step selects the code that runs on a GPU, here on the CPU."""
+    """The code that runs on a GPU, here on the CPU."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options, resident=True)
 
     def update(self, step, index, grad_norms):
         return super().update(torch.tensor(step), index, grad_norms)

@@ -56,7 +56,7 @@ class DeviceTree(WeightTree):
         """Row sums of block^e for every exponent, (levels, rows) float64."""
         return block.pow(self._e.view(-1, 1, 1)).sum(2, dtype=torch.float64)
 
-    def draw(self, u: Tensor, offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def draw(self, u: Tensor, offset: float | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Indices (N,) int64 and r = 1/(M p) (N,) float32 from uniforms u (3, N)."""
         peaks = self.tops[-1].max().pow(self._e)
         fits = peaks <= self._bound * self.sums[-1].sum(1)
@@ -80,6 +80,14 @@ class DeviceTree(WeightTree):
             index = torch.where(place < total, index, spread)
             value = self.table.view(-1).index_select(0, index).double() + offset
         return index, (mass / self.num_samples / value).float()
+
+    def put_tensors(self, index: Tensor, weights: Tensor) -> None:
+        """`put`: it has tensors."""
+        self.put(index, weights)
+
+    def draw_tensors(self, u: Tensor, offset: float | Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """`draw`: it has tensors."""
+        return self.draw(u, offset)
 
     def total(self) -> Tensor:
         """The sum of the weights."""

@@ -94,6 +94,15 @@ class HostTree(WeightTree):
             value = table.reshape(-1).take(index) + offset
         return index, (mass / self.num_samples / value.astype(np.float64)).astype(np.float32)
 
+    def put_tensors(self, index: Tensor, weights: Tensor) -> None:
+        """`put`, of tensors; of a repeated index the first weight stays."""
+        self.put(index.numpy()[::-1], weights.numpy()[::-1])
+
+    def draw_tensors(self, u: Tensor, offset: float | Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """`draw`, of tensors."""
+        index, r = self.draw(u.numpy(), None if offset is None else float(offset))
+        return torch.from_numpy(index), torch.from_numpy(r)
+
     def _choose_level(self) -> tuple[int, np.ndarray]:
         """The smallest exponent that meets max(p) N <= kappa, and the running sums of the top tier."""
         peak = float(np.maximum.reduce(self._views[1][-1]))

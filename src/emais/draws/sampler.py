@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from ..functional.probabilities import adjusted_probabilities, check_flattening
 from .device_tree import DeviceTree
 from .host_tree import HostTree
 from .tree import WeightTree
+
+if TYPE_CHECKING:
+    from ..statistics.arrays import Number
 
 
 class ExactSampler:
@@ -48,11 +51,12 @@ class ExactSampler:
         self.batch_size = batch_size = positive_int("batch_size", batch_size)
         self.kappa = math.inf if kappa is None else positive_float("kappa", kappa)
         check_flattening(num_samples, batch_size, self.kappa)
-        self._on_host = torch.device(device).type == "cpu" if resident is None else not resident
+        if resident is None:
+            resident = torch.device(device).type != "cpu"
         self.tree: WeightTree = (
-            HostTree(num_samples, batch_size, self.kappa)
-            if self._on_host
-            else DeviceTree(num_samples, batch_size, self.kappa, device)
+            DeviceTree(num_samples, batch_size, self.kappa, device)
+            if resident
+            else HostTree(num_samples, batch_size, self.kappa)
         )
         self.fill(torch.ones(1, dtype=torch.float32, device=device))
 
@@ -65,7 +69,7 @@ class ExactSampler:
         """Set all weights, (M,) or one for all, and recompute every sum: O(M)."""
         self.tree.fill(weights)
 
-    def total(self) -> Any:
+    def total(self) -> Number:
         """The sum of the weights: a float on the CPU, else a 0-d tensor."""
         return self.tree.total()
 
@@ -75,12 +79,9 @@ class ExactSampler:
 
     def update(self, index: Tensor, weights: Tensor) -> None:
         """Set w[index] = weights, of a repeated index the first (if resident they must agree)."""
-        if self._on_host:
-            self.tree.put(index.numpy()[::-1], weights.numpy()[::-1])
-        else:
-            self.tree.put(index, weights)
+        self.tree.put_tensors(index, weights)
 
-    def draw(self, u: Tensor, offset: Any = None) -> tuple[Tensor, Tensor]:
+    def draw(self, u: Tensor, offset: Number | None = None) -> tuple[Tensor, Tensor]:
         """Indices (N,) int64 and their r = 1/(M p) (N,) float32, from uniforms u (3, N) float64 in [0, 1).
 
         With an offset a >= 0 (0-d; needs kappa=None), p is proportional to w + a: some draws come from w, the
@@ -90,12 +91,9 @@ class ExactSampler:
         """
         if offset is not None and self.kappa != math.inf:
             raise EmaisError("an offset needs kappa=None: flattening is defined for p proportional to w alone")
-        if not self._on_host:
-            return self.tree.draw(u, offset)
-        index, r = self.tree.draw(u.numpy(), None if offset is None else float(offset))
-        return torch.from_numpy(index), torch.from_numpy(r)
+        return self.tree.draw_tensors(u, offset)
 
-    def probabilities(self, offset: Any = None) -> Tensor:
+    def probabilities(self, offset: Number | None = None) -> Tensor:
         """The distribution that `draw` samples from now, (M,) float64: O(M), for analysis."""
         w = self.weights.double()
         if self.kappa == math.inf:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -14,24 +14,27 @@ from .epochs import Epochs
 from .sampler import ExactSampler
 from .uniforms import Uniforms
 
+if TYPE_CHECKING:
+    from ..statistics.arrays import Array, Number
+
 
 class DrawSource(Protocol):
     """The next draw is prepared from the present statistics, and made again when they change, until it is taken."""
 
     batch_size: int  # samples a step
     sampler: ExactSampler | None  # None: uniform with replacement
-    offset: Callable[[], Any] | None  # gives what is added to every weight at the time of a draw
+    offset: Callable[[], Number | None] | None  # gives what is added to every weight at the time of a draw
     ready: bool  # whether the prepared draw is up to date
 
     @property
-    def step(self) -> Any:
+    def step(self) -> int | Tensor:
         """Steps taken so far, an int or a 0-d tensor."""
 
     def prepare(self) -> None:
         """Make the draw of the next step."""
 
-    def take(self) -> tuple[Any, Any, Any]:
-        """(step, index, r) of the next step: numpy arrays on the CPU, else tensors."""
+    def take(self) -> tuple[int | Tensor, Array, Array]:
+        """(step, index, r) of the next step."""
 
     def restore(self, step: int) -> None:
         """Go on after this step."""
@@ -43,7 +46,7 @@ class HostSource:
     def __init__(self, num_samples: int, batch_size: int, seed: int, epoch_steps: int | None) -> None:
         self.num_samples, self.batch_size, self.epoch_steps = num_samples, batch_size, epoch_steps
         self.sampler: ExactSampler | None = None
-        self.offset: Callable[[], Any] | None = None
+        self.offset: Callable[[], Number | None] | None = None
         self.step, self.ready = 0, False
         self._epochs = Epochs(num_samples, batch_size, seed)
         self._uniforms = Uniforms(seed, 3, batch_size)
@@ -83,11 +86,17 @@ class DeviceSource:
     """
 
     def __init__(
-        self, num_samples: int, batch_size: int, seed: int, epoch_steps: int | None, num_steps: int | None, device: Any
+        self,
+        num_samples: int,
+        batch_size: int,
+        seed: int,
+        epoch_steps: int | None,
+        num_steps: int | None,
+        device: torch.device,
     ) -> None:
         self.num_samples, self.batch_size, self.epoch_steps = num_samples, batch_size, epoch_steps
         self.sampler: ExactSampler | None = None
-        self.offset: Callable[[], Any] | None = None
+        self.offset: Callable[[], Number | None] | None = None
         self.ready = False
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         steps = num_steps if epoch_steps is None else epoch_steps

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from ..statistics.arrays import Number
 
 WEIGHT_MIN, WEIGHT_MAX = 2.0**-63, 2.0**63  # w is kept in this range: positive, and p never degenerates
 FLAT = 2.0**-30  # w ** FLAT rounds to 1 over the whole range (and a padding 0 stays 0): the uniform level
@@ -75,5 +78,13 @@ class WeightTree(ABC):
         """Indices (N,) int64 and r = 1/(M p) (N,) float32 from uniforms u (3, N); offset: added to every weight."""
 
     @abstractmethod
-    def total(self) -> Any:
+    def put_tensors(self, index: Tensor, weights: Tensor) -> None:
+        """`put`, of tensors; of a repeated index the first weight stays (on a device they must agree)."""
+
+    @abstractmethod
+    def draw_tensors(self, u: Tensor, offset: Number | None = None) -> tuple[Tensor, Tensor]:
+        """`draw`, of tensors."""
+
+    @abstractmethod
+    def total(self) -> Number:
         """The sum of the weights."""

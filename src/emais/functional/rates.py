@@ -51,11 +51,8 @@ def guard_scale(ratio: Any, max_scale: float = MAX_SCALE) -> tuple[Any, Any]:
     >>> guard_scale(torch.tensor([2.0, -1.0, 1e9]))
     (tensor([ 2., 1., 32.]), tensor([False, True, False]))
     """
-    if not isinstance(ratio, Tensor):
-        usable = 0 < ratio < float("inf")
-        return (min(float(ratio), max_scale) if usable else 1.0), not usable
-    bad = ~((ratio > 0) & (ratio < float("inf")))
-    return torch.where(bad, 1.0, ratio.clamp(max=max_scale)), bad
+    usable = (ratio > 0) & (ratio < float("inf"))
+    return _choose(usable, _bounded(ratio, high=max_scale), 1.0), usable ^ True
 
 
 def scale_ratio(traces: VarianceTraces, rule: str) -> Any:
@@ -68,23 +65,10 @@ def scale_ratio(traces: VarianceTraces, rule: str) -> Any:
         return _divide(traces.tr_unif / traces.num + traces.mean_sq, traces.tr_is / traces.num + traces.mean_sq)
     if rule not in LR_RULES:
         raise EmaisError(f"rule must be one of {', '.join(LR_RULES)}, got {rule!r}")
-    ratio = _divide(traces.tr_unif, _above_rounding(traces))
-    if rule == "linear" or not (isinstance(ratio, Tensor) or ratio > 0):  # a negative one is for the guard
-        return ratio
-    return ratio**0.5
-
-
-def _above_rounding(traces: VarianceTraces) -> Any:
-    """tr_is, or NaN where it is what rounding leaves of a difference of equals: minibatches of one sample, or alike."""
+    # a smaller tr_is is what rounding leaves of a difference of equals: minibatches of one sample, or alike
     least = 0 if traces.mean_sq is None else ROUNDING * traces.mean_sq
-    if isinstance(traces.tr_is, Tensor):
-        return torch.where(traces.tr_is > least, traces.tr_is, float("nan"))
-    return traces.tr_is if traces.tr_is > least else float("nan")
-
-
-def _divide(a: Any, b: Any) -> Any:
-    """a / b; of floats, too, without an exception."""
-    return a / b if isinstance(b, Tensor) or b else float("nan")
+    ratio = _divide(traces.tr_unif, _choose(traces.tr_is > least, traces.tr_is, float("nan")))
+    return ratio if rule == "linear" else _bounded(ratio, low=0.0) ** 0.5  # a ratio below 0 has no root
 
 
 def moment_gain(uniform: Any, drawn: Any, mean: Any, batch_size: float) -> Any:
@@ -101,7 +85,7 @@ def moment_gain(uniform: Any, drawn: Any, mean: Any, batch_size: float) -> Any:
     Not in the paper: RAIS (Johnson and Guestrin, 2018)
     """
     gain = 1 + _divide(uniform - drawn, batch_size * mean)
-    return gain.clamp(min=1) if isinstance(gain, Tensor) else gain if gain != gain else max(1.0, float(gain))
+    return _bounded(gain, low=1.0)
 
 
 def lr_scale(traces: VarianceTraces, rule: str = "linear", *, max_scale: float = MAX_SCALE) -> Tensor:
@@ -119,3 +103,23 @@ def lr_scale(traces: VarianceTraces, rule: str = "linear", *, max_scale: float =
     """
     scale: Tensor = guard_scale(scale_ratio(traces, rule), max_scale)[0]
     return scale
+
+
+# ---- numbers: floats, or tensors that nobody waits for
+
+
+def _choose(good: Any, value: Any, otherwise: float) -> Any:
+    """value where it is good, else `otherwise`."""
+    return torch.where(good, value, otherwise) if isinstance(good, Tensor) else value if good else otherwise
+
+
+def _bounded(x: Any, low: float | None = None, high: float | None = None) -> Any:
+    """x between these bounds; NaN stays."""
+    if isinstance(x, Tensor):
+        return x.clamp(low, high)
+    return low if low is not None and x < low else high if high is not None and x > high else x
+
+
+def _divide(a: Any, b: Any) -> Any:
+    """a / b; of floats, too, without an exception."""
+    return a / b if isinstance(b, Tensor) or b else float("nan")

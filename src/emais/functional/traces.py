@@ -5,16 +5,18 @@ Part of `emais.functional`, which says what the letters are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import EmaisError
 from .precision import full_precision
+
+if TYPE_CHECKING:
+    from ..statistics.arrays import Array, Number
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,12 @@ class GradientSums:
     """Additive sums that hold all the traces need, in float64.
 
     Adding two gives the sums of both minibatches together, so gradient accumulation is ``a + b`` and many
-    processes are one all-reduce. ``moments`` = (sum |r g|^2, sum r |g|^2, sum r |g|), ``grad`` = sum r g;
-    both tensors or, on the CPU, where these arrays are too small for torch to be quick, both numpy arrays.
+    processes are one all-reduce. ``moments`` = (sum |r g|^2, sum r |g|^2, sum r |g|), ``grad`` = sum r g.
     """
 
     num: float
-    moments: Any
-    grad: Any
+    moments: Array
+    grad: Array
     share: float | None = None  # sum of the squared weights of the samples in the mean; None: 1/num, all alike
 
     def squared_weights(self) -> float:
@@ -73,28 +74,28 @@ class GradientSums:
         return GradientSums(self.num * factor, self.moments * factor, self.grad * factor, self.squared_weights())
 
     @classmethod
-    def from_norms(cls, r: Any, norms: Any, grad: Any) -> GradientSums:
+    def from_norms(cls, r: Tensor, norms: Tensor, grad: Tensor) -> GradientSums:
         """Sums from r (N,), gradient norms (N,) and sum r g (D,): what a training step already has."""
-        if isinstance(norms, Tensor):
-            n = norms.double()
-            rn = r.double() * n
-            return cls(len(n), torch.stack((rn, n, torch.ones_like(n))) @ rn, grad.double())
-        n = norms.astype(np.float64)
-        rn = r * n
-        return cls(len(n), np.array((rn @ rn, rn @ n, np.add.reduce(rn))), grad.astype(np.float64))
+        return cls(len(norms), gradient_moments(r, norms), grad.double())
 
-    def traces(self, unbiased: bool = False) -> VarianceTraces:
-        """Variance traces of these sums; see `variance_traces`."""
-        mu2, (a, b, c) = self.grad @ self.grad / self.num**2, self.moments / self.num
-        if isinstance(self.moments, np.ndarray):
-            mu2, a, b, c = float(mu2), float(a), float(b), float(c)  # plain floats are quicker still
+    def traces(self, unbiased: bool = False, number: Callable[[Any], Number] | None = None) -> VarianceTraces:
+        """Variance traces of these sums; see `variance_traces`. number: what to make of the sums' values first."""
+        sums: Any = self.grad @ self.grad / self.num**2, *(self.moments / self.num)
+        mu2, a, b, c = sums if number is None else map(number, sums)
         tr_is, tr_unif, tr_opt = a - mu2, b - mu2, c * c - mu2
         if unbiased:
-            c = self.squared_weights()
-            k = c / (1 - c) if c < 1 else float("nan")  # 1/(N - 1) for one minibatch
+            share = self.squared_weights()
+            k = share / (1 - share) if share < 1 else float("nan")  # 1/(N - 1) for one minibatch
             tr_unif = tr_unif + k * tr_is
             tr_is, tr_opt = (1 + k) * tr_is, (1 + k) * tr_opt
         return VarianceTraces(tr_is, tr_unif, tr_opt, mu2, self.num)
+
+
+def gradient_moments(r: Tensor, norms: Tensor) -> Tensor:
+    """(sum |r g|^2, sum r |g|^2, sum r |g|) in float64, of r (N,) and gradient norms (N,)."""
+    n = norms.double()
+    rn = r.double() * n
+    return torch.stack((rn, n, torch.ones_like(n))) @ rn
 
 
 def gradient_sums(r: Tensor, grads: Tensor) -> GradientSums:

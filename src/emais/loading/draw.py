@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..statistics.arrays import Array
+
 Score = Callable[[Any], tuple[Tensor, Tensor]]  # a batch -> its losses (n,) and logits (n, ...)
 
 
@@ -17,8 +19,8 @@ class DrawRecord:
     """Shared by all copies of one draw: whose it is, and whether it has been used."""
 
     owner: object
-    index: Any  # where the statistics live (on the CPU numpy arrays), so that no copy has to be moved back
-    r: Any
+    index: Array  # where the statistics live, so that no copy has to be moved back
+    r: Array
     used: bool = False
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..errors import EmaisError
 from .draw import Draw
@@ -102,9 +103,9 @@ class PassTracker:
             found["index"][k], found["r"][k] = (torch.as_tensor(x) for x in (draw._record.index, draw._record.r))
         return {"delivered": self.delivered, **found}
 
-    def load_state_dict(self, state: dict[str, Any], make_draw: Callable[[int, Any, Any], Draw]) -> None:
+    def load_state_dict(self, state: dict[str, Any], make_draw: Callable[[int, Tensor, Tensor], Draw]) -> None:
         """Go on where `state_dict` was taken; make_draw(step, index, r) makes a draw."""
-        rows = zip(state["step"].tolist(), state["index"].numpy(), state["r"].numpy(), strict=True)
+        rows = zip(state["step"].tolist(), state["index"], state["r"], strict=True)
         self.current = None  # a pass that is under way has no say any more
-        self._left = [make_draw(step, index.copy(), r.copy()) for step, index, r in rows]
+        self._left = [make_draw(step, index.clone(), r.clone()) for step, index, r in rows]
         self._resumed = state["delivered"]

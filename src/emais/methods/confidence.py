@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from ..errors import EmaisError
 from ..loading.draw import Draw
 from ..observing.observation import Observation
+from ..statistics.arrays import Array, Number
 from ..statistics.limits import ANY, FROM_0, Limit
 from ..statistics.table import SampleTable
 from .weighted import Weighted
@@ -33,11 +33,11 @@ class _OwnHistory(Weighted):
         **options: Any,
     ) -> None:
         super().__init__(num_samples, batch_size, num_steps, seed, **options)
-        self._history = SampleTable(num_samples, self.columns, self.device, self._resident)
-        self._sampler.fill(self.all_weights())
+        self._history = SampleTable(num_samples, self.columns, self.arrays)
+        self.refill()
         self._checked = False
 
-    def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: Any) -> Tensor:
+    def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: int | Tensor) -> Tensor:
         """1 - p(true class): what softmax - onehot holds, with a minus, at the class."""
         doubt = grads.float().amin(1).neg_()
         if not self._checked:
@@ -61,7 +61,7 @@ class _OwnHistory(Weighted):
         """The plain mean, as the paper does."""
         return losses.mean()
 
-    def offset(self) -> Any:
+    def offset(self) -> Number:
         """mean(w): half of all draws are uniform."""
         return self._sampler.total() / self.num_samples
 
@@ -92,26 +92,23 @@ class Confidence(_OwnHistory):
     unseen = 1.0
     columns = ("count", "mean")
 
-    def weigh(self, observed: Observation) -> tuple[Any, Any]:
+    def weigh(self, observed: Observation) -> tuple[Array, Array]:
         """The running mean."""
+        assert observed.signal is not None
+        change = self._history.update(observed.index, observed.signal, self._move)
+        return change.index, self._weight(*change.new)
 
-        def rule(xp: Any, doubt: Any, count: Any, mean: Any) -> tuple[Any, ...]:
-            return count + 1, mean + (doubt - mean) / (count + 1)
+    def _move(self, doubt: Array, count: Array, mean: Array) -> tuple[Array, ...]:
+        return count + 1, mean + (doubt - mean) / (count + 1)
 
-        change = self._history.update(observed.index, observed.signal, rule)
-        count, mean = change.new
-        return change.index, _weight(count, mean, self.unseen)
+    def _weight(self, count: Array, mean: Array) -> Array:
+        """The mean, or `unseen` for a sample without one."""
+        seen = count.clip(0, 1)
+        return mean * seen + self.unseen * (1 - seen)
 
-    def all_weights(self) -> Tensor:
+    def all_weights(self) -> Array:
         """The same, of all samples."""
-        count, mean = self._history.all()
-        return self._tensor(_weight(count, mean, self.unseen))
-
-
-def _weight(count: Any, mean: Any, unseen: float) -> Any:
-    """The mean, or `unseen` for a sample without one."""
-    seen = count.clip(0, 1)
-    return mean * seen + unseen * (1 - seen)
+        return self._weight(*self._history.all())
 
 
 class ConfVar(_OwnHistory):
@@ -140,29 +137,26 @@ class ConfVar(_OwnHistory):
         self.form = form
         super().__init__(num_samples, batch_size, num_steps, seed, **options)
 
-    def weigh(self, observed: Observation) -> tuple[Any, Any]:
+    def weigh(self, observed: Observation) -> tuple[Array, Array]:
         """The running variance."""
+        assert observed.signal is not None
+        change = self._history.update(observed.index, observed.signal, self._move)
+        return change.index, self._spread(*change.new)
 
-        def rule(xp: Any, doubt: Any, count: Any, mean: Any, m2: Any) -> tuple[Any, ...]:
-            delta = doubt - mean
-            mean = mean + delta / (count + 1)
-            return count + 1, mean, m2 + delta * (doubt - mean)
+    def _move(self, doubt: Array, count: Array, mean: Array, m2: Array) -> tuple[Array, ...]:
+        delta = doubt - mean
+        mean = mean + delta / (count + 1)
+        return count + 1, mean, m2 + delta * (doubt - mean)
 
-        change = self._history.update(observed.index, observed.signal, rule)
-        count, _, m2 = change.new
-        return change.index, self._spread(count, m2)
-
-    def _spread(self, count: Any, m2: Any) -> Any:
+    def _spread(self, count: Array, mean: Array, m2: Array) -> Array:
         var = m2 / count.clip(1)
         if self.form == "var":
             return var
-        with np.errstate(over="ignore"):  # the sampler bounds what becomes infinite
-            return (var + var * var / (count - 1).clip(1)) ** 0.5
+        return var**0.5 * (1 + var / (count - 1).clip(1)) ** 0.5  # two roots: the square of var may be too large
 
-    def all_weights(self) -> Tensor:
+    def all_weights(self) -> Array:
         """The same, of all samples."""
-        count, _, m2 = self._history.all()
-        return self._tensor(self._spread(count, m2))
+        return self._spread(*self._history.all())
 
     def saved_settings(self) -> dict[str, Any]:
         """With the form."""

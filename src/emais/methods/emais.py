@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..errors import EmaisError, positive_float
 from ..observing.observation import Observation
+from ..statistics.arrays import Array
 from ..statistics.limits import Limit
 from ..statistics.scores import EMAScores
 from .weighted import Weighted
@@ -50,7 +51,8 @@ class EMAIS(Weighted):
             raise EmaisError('tau="auto" is a method of its own: emais.create("emais-auto", ...)')
         self.refuse_unknown(options)
         # made first: they refuse bad settings before anything large is laid out
-        self._scores = EMAScores(num_samples, tau, start=start, unseen=UNSEEN, device=options.get("device", "cpu"))
+        where = {name: options[name] for name in ("device", "resident") if name in options}
+        self._scores = EMAScores(num_samples, tau, start=start, unseen=UNSEEN, **where)
         self.kappa = positive_float("kappa", kappa)
         super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
 
@@ -60,11 +62,9 @@ class EMAIS(Weighted):
         self._settle()
         return self._scores
 
-    def weigh(self, observed: Observation) -> tuple[Any, Any]:
+    def weigh(self, observed: Observation) -> tuple[Array, Array]:
         """UpdateStats and ComputeImportance."""
-        if isinstance(observed.index, Tensor):
-            return observed.index, self._scores.update_device(observed.step, observed.index, observed.norms)
-        return self._scores.update_host(observed.step, observed.index, observed.norms)
+        return self._scores.learn(observed.step, observed.index, observed.norms)
 
     def all_weights(self) -> Tensor:
         """ComputeImportance for all samples."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import number_from_0, positive_float, positive_int
 from ..observing.observation import Observation
+from ..statistics.arrays import Array
 from ..statistics.candidates import CandidateScores
 from ..statistics.limits import FROM_0, Limit
 from .emais import UNSEEN
@@ -65,13 +66,12 @@ class EMAISAuto(Weighted):
             most=kappa / batch_size,
             window=window,
             unseen=UNSEEN,
-            device=self.device,
-            resident=self._resident,
+            arrays=self.arrays,
         )
         self._active = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._switches = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._due = period
-        self._sampler.fill(self.all_weights())
+        self.refill()
 
     @property
     def scores(self) -> CandidateScores:
@@ -79,12 +79,12 @@ class EMAISAuto(Weighted):
         self._settle()
         return self._scores
 
-    def weigh(self, observed: Observation) -> tuple[Any, Any]:
+    def weigh(self, observed: Observation) -> tuple[Array, Array]:
         """Compare the candidates, let all of them learn, and weigh by the active one."""
         index, w = self._scores.update(observed.step, observed.index, observed.norms, observed.r, observed.grad)
-        if observed.r is None:  # a refresh may change all norms, and with them what bounds r: the next decision is due
+        if not observed.trained:  # a refresh may change all norms, and with them what bounds r: decide at once
             self._due = 0
-        return index, w.index_select(0, self._active).squeeze(0) if self._resident else w[int(self._active)]
+        return index, self.arrays.row(w, self._active)
 
     def reweigh_all(self) -> None:
         """Hand over to the best candidate if it is better by more than the hysteresis."""
@@ -95,7 +95,7 @@ class EMAISAuto(Weighted):
         self._switches += better
         self._active.copy_(torch.where(better, best, self._active))
         self._scores.lay_out()
-        self._sampler.fill(self.all_weights())
+        self.refill()
 
     def all_weights(self) -> Tensor:
         """The weights of all samples under the active candidate."""

@@ -7,7 +7,6 @@ from collections import UserDict
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,7 +59,7 @@ class Presampling(Engine):
             raise EmaisError(f"presample={presample} is below batch_size={batch_size}: the batch is drawn out of it")
         self.candidates = self.presample
         super().__init__(num_samples, batch_size, num_steps, seed, **options)
-        if self.switch and self._resident:
+        if self.switch and self.arrays.resident:
             raise EmaisError("switch=True decides on the CPU in every step: make the engine without device=")
         self._uniforms = Uniforms(mix(self.seed, 1) >> 1, 1, self.batch_size, self.device)
         self._tau = 0.0  # moving average of sqrt(B sum q^2): how much a minibatch gains
@@ -98,25 +97,26 @@ class Presampling(Engine):
     def _choose(self, candidates: Draw, score: Score, batch: Any) -> tuple[Tensor, Draw]:
         self._settle()  # the switch must know what happened so far
         if not self._on:
-            place = torch.arange(self.batch_size, device="cpu")
-            return place, self.make_draw(candidates.step, candidates.index.numpy()[: self.batch_size], _ones(place))
+            place = torch.arange(self.batch_size, device=self.device)
+            return place, self._draw_at(candidates, place, torch.ones_like(candidates.r.index_select(0, place)))
         norms = score_norms(score, batch, self.batch_statistics).detach()
         if len(norms) != self.presample:
             raise EmaisError(f"score must return one loss for each of {self.presample} candidates, got {len(norms)}")
-        if self._resident:
-            place, r = choose(norms.to(self.device), self._uniforms(candidates.step)[0])
-            return place, self.make_draw(candidates.step, candidates.index.index_select(0, place), r)
-        norms = norms.cpu()  # sync: the batch is cut on the CPU
-        place, r = choose(norms, self._uniforms(int(candidates.step))[0])
+        norms = norms.to(self.device)  # sync, to the CPU: the batch is cut there
+        place, r = choose(norms, self._uniforms(candidates.step)[0])
         if self.switch:
             self._judge(norms)
+        return place, self._draw_at(candidates, place, r)
+
+    def _draw_at(self, candidates: Draw, place: Tensor, r: Tensor) -> Draw:
+        """The candidates at these places, with this r."""
         index = candidates.index.index_select(0, place)
-        return place, self.make_draw(candidates.step, index.numpy(), r.numpy())
+        return self.make_draw(candidates.step, self.arrays.array(index), self.arrays.array(r))
 
     def learn(self, observed: Observation) -> None:
         """While the switch is off, the minibatch itself says what sampling would gain."""
-        if self.switch and not self._on and observed.r is not None:
-            self._judge(torch.from_numpy(observed.norms))
+        if self.switch and not self._on and observed.trained:
+            self._judge(self.arrays.tensor(observed.norms))
 
     def _judge(self, norms: Tensor) -> None:
         q = distribution(norms)
@@ -168,10 +168,6 @@ def choose(norms: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     ends = q.cumsum(0)
     place = torch.searchsorted(ends, u * ends[-1], right=True)
     return place, (1 / (len(q) * q.index_select(0, place))).float()
-
-
-def _ones(place: Tensor) -> np.ndarray:
-    return np.ones(len(place), np.float32)
 
 
 def _take(batch: Any, place: Tensor, size: int) -> Any:

@@ -11,8 +11,8 @@ from torch import Tensor
 from ..errors import EmaisError, number_from_0, positive_int
 from ..functional.rais_fit import fit_uncertainty, minimax_coefficients
 from ..observing.observation import Observation
-from ..statistics.limits import ANY, FROM_0, Limit
-from ..statistics.scores import NORM_MAX
+from ..statistics.arrays import Array, Number
+from ..statistics.limits import ANY, FROM_0, NORM_MAX, Limit
 from ..statistics.table import SampleTable
 from .weighted import Weighted
 
@@ -59,7 +59,7 @@ class RAIS(Weighted):
         self.buffer = max(positive_int("buffer", buffer or min(BUFFER, self.num_samples)), self.batch_size)
         self.period = math.ceil(self.buffer / self.batch_size)
         device = self.device
-        self._table = SampleTable(num_samples, COLUMNS, device, self._resident)
+        self._table = SampleTable(num_samples, COLUMNS, self.arrays)
         self._table["last"].fill_(-1.0)  # not seen yet
         self._total = torch.zeros((), dtype=torch.float64, device=device)  # of all latest norms
         # features, norm, r (0: no observation)
@@ -69,37 +69,36 @@ class RAIS(Weighted):
         self._fit = torch.zeros(3, NUM_FEATURES, dtype=torch.float64, device=device)
         self._fit[:, 0] = 1.0
         self._fits = torch.zeros(2, dtype=torch.int64, device=device)  # refits, and how many of them came to nothing
-        self._theta: Any = ()
+        self._theta: list[Any] = []
         self._due = self.epoch_steps  # the first fit comes with the end of the warm-up
         self._set_theta()
 
     # ---- learning
 
-    def weigh(self, observed: Observation) -> tuple[Any, Any]:
+    def weigh(self, observed: Observation) -> tuple[Array, Array]:
         """Record the minibatch, move the features of its samples on, and compute their weights again."""
-
-        def rule(xp: Any, norm: Any, last: Any, before: Any, ema5: Any, ema9: Any) -> tuple[Any, ...]:
-            new = last < 0  # the first norm of a sample stands for all of its history
-            move = (last, ema5 + 0.5 * (norm - ema5), ema9 + 0.1 * (norm - ema9))
-            return (norm, *(xp.where(new, norm, x) for x in move))
-
         if observed.r is not None:
-            self._record(observed)
-        change = self._table.update(observed.index, observed.norms, rule)
-        new, old, once = map(self._tensor, (change.new[0], change.old[0], change.once))
+            self._record(observed, observed.r)
+        change = self._table.update(observed.index, observed.norms, self._move)
+        new, old, once = map(self.arrays.tensor, (change.new[0], change.old[0], change.once()))
         gained = new.double() - old.clamp(min=0)
-        self._total += torch.dot(gained, once.double())
-        if not self._resident and len(gained) and float(gained.abs().max()) > _LOST * float(self._total):
+        self._total += torch.dot(gained, once)
+        if self.arrays.known(lambda: gained.abs().sum() > _LOST * self._total, otherwise=False):
             self._add_up()  # a norm so large that the others were rounded away beside it has gone
         return change.index, self._own_part(change.new)
+
+    def _move(self, norm: Array, last: Array, before: Array, ema5: Array, ema9: Array) -> tuple[Array, ...]:
+        new = last < 0  # the first norm of a sample stands for all of its history
+        moved = (last, ema5 + 0.5 * (norm - ema5), ema9 + 0.1 * (norm - ema9))
+        return (norm, *(self.arrays.where(new, norm, x) for x in moved))
 
     def _add_up(self) -> None:
         self._total.copy_(self._table["last"].clamp(min=0).sum(dtype=torch.float64))
 
-    def _record(self, observed: Observation) -> None:
+    def _record(self, observed: Observation, drawn_with: Array) -> None:
         """Keep features before the observation, norm and r; r = 0 where one of them is missing."""
-        own = [self._tensor(x) for x in self._table.rows(observed.index)]
-        norms, r = self._tensor(observed.norms), self._tensor(observed.r)
+        own = [self.arrays.tensor(x) for x in self._table.rows(observed.index)]
+        norms, r = self.arrays.tensor(observed.norms), self.arrays.tensor(drawn_with)
         valid = (norms <= NORM_MAX) & (own[0] >= 0)
         row = [self._mean().float().expand_as(r), *own, torch.where(valid, norms, 0.0), r * valid]
         place = ((observed.step - 1) * self.batch_size + self._lanes).remainder_(self.buffer)
@@ -113,7 +112,7 @@ class RAIS(Weighted):
         """Fit c and d to the buffer, and compute all weights again: O(M). A fit that fails leaves all as it was."""
         self._add_up()  # and no rounding adds up
         features, norms, r = self._observed.split((NUM_FEATURES, 1, 1), 1)
-        means = [self._tensor(x).clamp(min=0).mean(dtype=torch.float64) for x in self._table.all()]
+        means = [self.arrays.tensor(x).clamp(min=0).mean(dtype=torch.float64) for x in self._table.all()]
         mean = torch.stack((self._mean(), *means))
         c, d = fit_uncertainty(features, norms.squeeze(1), r.squeeze(1), mean)
         new = torch.stack((c, d, minimax_coefficients(c, d, mean)))
@@ -121,31 +120,32 @@ class RAIS(Weighted):
         self._fit.copy_(torch.where(good, new, self._fit))
         self._fits += torch.stack((torch.ones_like(good), ~good))
         self._set_theta()
-        self._sampler.fill(self.all_weights())
+        self.refill()
 
     # ---- weights
 
     def _set_theta(self) -> None:
-        # numbers on the CPU, where numpy wants them; views on a device, where they change under a CUDA graph
-        self._theta = self._fit[2].unbind() if self._resident else self._fit[2].tolist()
+        # on a device these are views, which change with the fit under a CUDA graph
+        self._theta = [self.arrays.number(x) for x in self._fit[2].unbind()]
 
     def _mean(self) -> Tensor:
         return self._total / self.num_samples
 
-    def offset(self) -> Any:
+    def offset(self) -> Number:
         """The part of v that all samples share."""
-        mean = self._mean().clamp(min=0)
-        return self._theta[0] * (mean if self._resident else float(mean))
+        shared: Number = self._theta[0] * self.arrays.number(self._mean().clamp(min=0))
+        return shared
 
-    def _own_part(self, columns: tuple[Any, ...]) -> Any:
+    def _own_part(self, columns: tuple[Any, ...]) -> Array:
         """The rest of v."""
         t1, t2, t3, t4 = self._theta[1:]
         last, before, ema5, ema9 = columns
-        return t1 * last + t2 * before + t3 * ema5 + t4 * ema9
+        weights: Array = t1 * last + t2 * before + t3 * ema5 + t4 * ema9
+        return weights
 
-    def all_weights(self) -> Tensor:
+    def all_weights(self) -> Array:
         """v of all samples, without the part that they share."""
-        return self._tensor(self._own_part(self._table.all()))
+        return self._own_part(self._table.all())
 
     # ---- reporting and saving
 

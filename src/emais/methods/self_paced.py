@@ -13,6 +13,7 @@ from ..engine import Engine
 from ..errors import EmaisError, number_from_0, positive_float
 from ..loading.draw import Draw
 from ..observing.observation import Observation
+from ..statistics.arrays import Number
 from ..statistics.limits import FROM_0, Limit
 
 LARGEST = 1e30  # how often 1/K may have multiplied
@@ -66,24 +67,23 @@ class SelfPaced(Engine):
         self._counts = torch.zeros(3, dtype=torch.float64, device=self.device)
         self._counting = False  # whether minibatches are being accumulated for one optimizer step
 
-    def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: Any) -> Tensor:
+    def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: int | Tensor) -> Tensor:
         """1 for a sample that is kept, else 0."""
         plain = step <= self.plain_steps
-        if self._resident:
-            first = losses.float().quantile(self.percentile)
-            self._start.copy_(torch.where(self._start.isnan() & ~plain, first, self._start))
-        elif plain:
+        if self.arrays.known(lambda: plain, otherwise=False):
             return torch.ones_like(losses, dtype=torch.float32)
-        elif not self._known:
-            self._start = losses.float().quantile(self.percentile)
-            self._known = not bool(self._start.isnan())  # sync, once
-        kept: Tensor = (losses < self._start.to(losses.device) * self._grown(step)) | plain
+        if not self._known:
+            first = losses.float().quantile(self.percentile).to(self.device)  # sync on the host, once
+            unset = self._start.isnan() & (step > self.plain_steps)
+            self._start.copy_(torch.where(unset, first, self._start))
+            self._known = self.arrays.known(lambda: not self._start.isnan(), otherwise=False)
+        kept: Tensor = (losses < self._start * self._grown(step)) | plain
         return kept.float()
 
-    def _grown(self, step: Any) -> Any:
+    def _grown(self, step: int | Tensor) -> Any:
         """How much 1/K has grown: once for each epoch that is over since the plain ones."""
         epoch = (step - 1 - self.plain_steps) * self.batch_size // self.num_samples
-        return self.growth ** (epoch.clamp(max=self._last) if isinstance(epoch, Tensor) else min(epoch, self._last))
+        return self.growth ** self.arrays.number(self.arrays.at_most(epoch, self._last))
 
     def refresh(self, *args: Any, **options: Any) -> None:
         """There are no statistics to refresh."""
@@ -96,29 +96,30 @@ class SelfPaced(Engine):
 
     def learn(self, observed: Observation) -> None:
         """Count."""
-        if observed.r is None:  # not trained on
+        if observed.signal is None or not observed.trained:
             return
-        kept = self._tensor(observed.signal).sum().double()
+        kept = self.arrays.tensor(observed.signal).sum().double()
         latest = kept + self._counts[0] if self._counting else kept
         self._counting = bool(self.attached.scalers)
         self._counts.copy_(torch.stack((latest, self._counts[1] + kept, self._counts[2])))
 
-    def scale(self, factor: Any) -> Any:
+    def scale(self, factor: Number) -> Number:
         """0 if nothing was kept. On a device that stops the parameters, while momentum decays."""
         kept = (self._counts[0] > 0).double()
         if self._counting:
             self._counts[2] += 1 - kept
         self._counting = False
-        return factor * kept if self._resident else factor * float(kept)
+        scaled: Number = factor * self.arrays.number(kept)
+        return scaled
 
     def report(self) -> dict[str, Any]:
         """kept: of the latest step; skipped: steps so far with nothing kept; threshold: 1/K now, NaN before."""
-        step = max(1 + self.plain_steps, int(self.monitor.step))
+        step = torch.tensor(max(1 + self.plain_steps, int(self.monitor.step)), device=self.device)
         return {
             "kept": self._counts[0],
             "kept_so_far": self._counts[1],
             "skipped": self._counts[2],
-            "threshold": self._start * self._grown(step),
+            "threshold": self._start * self._grown(self.arrays.number(step)),
         }
 
     def saved_settings(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..draws.sampler import ExactSampler
@@ -12,6 +13,7 @@ from ..engine import Engine
 from ..errors import EmaisError, number_from_0, usable_device
 from ..functional.precision import full_precision
 from ..observing.observation import Observation
+from ..statistics.arrays import Array, Number
 
 
 class Weighted(Engine):
@@ -50,20 +52,24 @@ class Weighted(Engine):
         self._due = 0  # the step after which `reweigh_all` comes next
         self._done = 0  # steps that a resident engine has made, counted without asking the device
 
-    def weigh(self, observed: Observation) -> tuple[Any, Any]:
-        """Samples and their new weights, in the arrays of `observed`; of a sample listed twice the last stays."""
+    def weigh(self, observed: Observation) -> tuple[Array, Array]:
+        """Samples and their new weights, in the engine's arrays; of a sample listed twice the last stays."""
         raise NotImplementedError
 
-    def offset(self) -> Any:
+    def offset(self) -> Number | None:
         """A number added to all weights when a draw is made."""
         return None
 
     def reweigh_all(self) -> None:
         """What a method does every `period` steps, at O(M): it computes all weights again."""
 
-    def all_weights(self) -> Tensor:
+    def all_weights(self) -> Array:
         """The weight of every sample, (M,), from the method's state: what a loaded state starts from."""
         raise NotImplementedError
+
+    def refill(self) -> None:
+        """Give the sampler the weights of all samples: O(M)."""
+        self._sampler.fill(torch.as_tensor(self.all_weights(), device=self.device))
 
     @property
     def sampler(self) -> ExactSampler:
@@ -80,13 +86,14 @@ class Weighted(Engine):
         """Take the new weights into the sampler, and revise them all when that is due."""
         index, weights = self.weigh(observed)
         self._sampler.tree.put(index, weights)
-        if not self._resident and self.period and observed.r is not None and observed.step >= self._due:
-            self._due = observed.step + self.period
+        # on a device `maintain` does this: a CUDA graph cannot do some things only now and then
+        if self.period and observed.trained and not self.arrays.resident and observed.step >= self._due:
+            self._due = int(observed.step) + self.period
             self.reweigh_all()
 
     def maintain(self) -> None:
         """`reweigh_all` of a resident engine when it is due: launched on the device, without waiting for it."""
-        if self._resident and self.period:
+        if self.period and self.arrays.resident:
             if self._done >= self._due:
                 self._due = self._done + self.period
                 with full_precision():
@@ -107,4 +114,4 @@ class Weighted(Engine):
         """Fill the sampler; a method takes over its own tensors first. `due` is theirs to save, if they revise."""
         if "due" in state:
             self._due, self._done = int(state["due"]), int(self.source.step)
-        self._sampler.fill(self.all_weights())
+        self.refill()

@@ -9,13 +9,13 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..functional.precision import full_precision
 from ..loading.draw import DrawRecord
-from .observation import Observation, summarise
+from ..statistics.arrays import Arrays
+from .observation import Observation
 
 _SHIP_WHOLE = 1 << 16  # gradients of up to this many numbers are sent as they are and summed up on arrival
 _HEAD_START = 0.5e-3  # seconds: enough for the main thread to reach backward()
@@ -76,8 +76,8 @@ class Handover:
     makes it.
     """
 
-    def __init__(self, handle: Handler, prepare: Callable[[], None]) -> None:
-        self._handle, self._prepare = handle, prepare
+    def __init__(self, arrays: Arrays, handle: Handler, prepare: Callable[[], None]) -> None:
+        self._arrays, self._handle, self._prepare = arrays, handle, prepare
         self.overlap = False
         self._side: torch.cuda.Stream | None = None
         self._held: list[Any] = []  # tensors that the side stream reads must live until it is joined
@@ -90,8 +90,8 @@ class Handover:
 
     def post(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None = None) -> None:
         """Send one minibatch: grads (N, D) and a method's signal (N,) on the device that trains."""
-        if not isinstance(record.index, np.ndarray):
-            handle = self._handle_aside if self.overlap else self._handle_here
+        if self._arrays.resident:
+            handle = self._handle_aside if self.overlap else self._receive
             with full_precision():
                 handle(step, record, grads, signal)
         elif grads.is_cuda:
@@ -102,27 +102,24 @@ class Handover:
             signal = None if signal is None else signal.cpu().clone()  # it may be the losses, and is read later
             self._waiting.append(partial(self._receive, step, record, grads.cpu(), signal))
 
-    def _handle_here(self, step: Any, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
-        norms, grad = summarise(record.r, grads.to(record.r.device, torch.float32))
-        self._handle(Observation(step, record.index, record.r, norms, grad, signal))
+    def _receive(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
+        g = self._arrays.array(grads.float())
+        own = None if signal is None else self._arrays.array(signal.float())
+        self._handle(Observation(step, record.index, record.r, self._arrays.norms(g), record.r @ g, own))
 
-    def _receive(self, step: Any, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
-        norms, grad = summarise(record.r, grads.float().numpy())
-        mark = None if signal is None else signal.float().numpy()
-        self._handle(Observation(step, record.index, record.r, norms, grad, mark))
-
-    def _handle_aside(self, step: Any, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
+    def _handle_aside(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
         self._side = self._side or torch.cuda.Stream(grads.device)
         self._side.wait_stream(torch.cuda.current_stream(grads.device))
         self._held.append((step, record, grads, signal))
         with torch.cuda.stream(self._side):
-            self._handle_here(step, record, grads, signal)
+            self._receive(step, record, grads, signal)
             self._prepare()
 
-    def _send(self, step: Any, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
+    def _send(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
         n, whole = len(record.index), grads.numel() <= _SHIP_WHOLE
         if not whole:
-            grads = torch.cat(summarise(torch.from_numpy(record.r).to(grads.device), grads.float()))
+            g, r = grads.float(), torch.as_tensor(record.r, device=grads.device)
+            grads = torch.cat((torch.linalg.vector_norm(g, dim=1), r @ g))
         host = self._copy(grads)
         aside = None if signal is None else self._copy(signal)
         arrived = torch.cuda.Event()
@@ -134,9 +131,8 @@ class Handover:
             if whole:
                 self._receive(step, record, host, aside)
             else:
-                norms, grad = np.split(host.numpy(), (n,))
-                mark = None if aside is None else aside.float().numpy()
-                self._handle(Observation(step, record.index, record.r, norms, grad, mark))
+                sums, own = self._arrays.array(host), None if aside is None else self._arrays.array(aside.float())
+                self._handle(Observation(step, record.index, record.r, sums[:n], sums[n:], own))
             self._buffers.extend([host] if aside is None else [host, aside])
             self._prepare()
 

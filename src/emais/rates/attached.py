@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -12,6 +11,7 @@ from torch.optim import Optimizer
 from ..errors import EmaisError
 from ..observing.handover import Settled
 from ..observing.monitor import Monitor
+from ..statistics.arrays import Number
 from .rules import check_rule, default_rule
 from .scaling import ManualStep, StepScaler
 
@@ -29,11 +29,11 @@ class Attached:
     factor; patience: minibatches that somebody may accumulate, at least 100.
     """
 
-    def __init__(self, monitor: Monitor, settled: Settled, scale: Callable[[Any], Any], patience: int) -> None:
+    def __init__(self, monitor: Monitor, settled: Settled, scale: Callable[[Number], Number], patience: int) -> None:
         self.monitor, self._settled, self._scale = monitor, settled, scale
         self.scalers: tuple[StepScaler | ManualStep, ...] = ()
         self._loaded: list[int] = []  # `used` of optimizers that are still to be attached after a resume
-        self.applied: Any = 1.0  # the factor of the latest step
+        self.applied: Number = 1.0  # the factor of the latest step
         self._latest, self._patience, self._told = 0, max(100, patience), False  # minibatches at the latest step
 
     def add(self, optimizer: Optimizer | None, rule: str | None) -> StepScaler | ManualStep:
@@ -64,7 +64,7 @@ class Attached:
             if not self.scalers:
                 self.monitor.rule, self.applied = "none", 1.0
 
-    def lr_scale(self, scaler: StepScaler | ManualStep) -> Any:
+    def lr_scale(self, scaler: StepScaler | ManualStep) -> Number:
         """The factor of a step; 1 if no minibatch has come since the last."""
         with self._settled:
             self.applied = 1.0 if self.monitor.added == scaler.used else self._scale(self.monitor.lr_scale())

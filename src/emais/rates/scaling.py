@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..errors import EmaisError
+from ..statistics.arrays import Number
 
 if TYPE_CHECKING:
     from .attached import Attached
@@ -106,7 +107,7 @@ class StepScaler:
 
     def __init__(self, optimizer: Optimizer, attached: Attached) -> None:
         self.optimizer, self._attached, self.used = optimizer, attached, 0
-        self._factor: Any = None  # of the step under way
+        self._factor: Number | None = None  # of the step under way
         # torch's loop over pre-hooks, and the place of its calls; the frame itself would keep its locals alive
         self._hooks: tuple[int, CodeType | None, int] = 0, None, 0
         self._reads = 0  # of scaled rates, by the step under way

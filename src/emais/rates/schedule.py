@@ -52,8 +52,7 @@ class EffectiveSchedule:
         if optimizer is None or not (self._scheduler or callable(schedule)):
             raise EmaisError("a schedule that is a function of t needs optimizer=, whose rate it multiplies")
         self.optimizer: Optimizer = optimizer
-        resident = engine.device.type != "cpu"
-        self.t_eff: Any = torch.zeros((), dtype=torch.float64, device=engine.device) if resident else 0.0
+        self._t = torch.zeros((), dtype=torch.float64, device=engine.device)
         # rates at two steps of the scheduler: `_place`, and the next, where it stands once it has been stepped
         self._place = 0
         self._low = self._read()
@@ -71,12 +70,13 @@ class EffectiveSchedule:
 
     def step(self) -> None:
         """Move on by the factor of the optimizer's step that has just been made."""
-        factor = self._engine.attached.applied
-        if isinstance(self.t_eff, Tensor):
-            self.t_eff.add_(factor).clamp_(max=self.num_steps)
-        else:
-            self.t_eff = min(self.t_eff + float(factor), self.num_steps)
+        self._t.add_(self._engine.attached.applied).clamp_(max=self.num_steps)
         self._write(self._rates())
+
+    @property
+    def t_eff(self) -> Any:
+        """Effective steps so far: a float, or a 0-d tensor where the statistics live on a GPU."""
+        return self._engine.arrays.number(self._t)
 
     def _rates(self) -> list[Any]:
         if self._scheduler is None:
@@ -127,10 +127,7 @@ class EffectiveSchedule:
             raise EmaisError("this state was saved with another kind of schedule (a function, or a torch scheduler)")
         if self._scheduler is not None:
             self._scheduler.load_state_dict(state["scheduler"])
-        if isinstance(self.t_eff, Tensor):
-            self.t_eff.fill_(state["t_eff"])
-        else:
-            self.t_eff = state["t_eff"]
+        self._t.fill_(state["t_eff"])
         self._place, self._low, self._high = state["place"], state["low"], state["high"]
         self.num_steps = max(self._limit(), state["t_eff"])
         self._write(self._rates())

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..draws.tree import WEIGHT_MIN, num_levels
+from ..draws.tree import num_levels
 from ..errors import EmaisError, number_above, number_from_0, positive_float, positive_int
 from ..functional.probabilities import BOUND_SLACK
-from .limits import ABOVE_0, ANY, FROM_0, Limit
-from .scores import NORM_MAX
-from .table import first_places
+from .arrays import Array, Arrays, arrays_on
+from .limits import ABOVE_0, ANY, FROM_0, NORM_MAX, Limit
+from .powers import powers_with
 
 BLOCK = 2**20  # samples to lay out at a time
 STATE = ("means", "last_step", "shifts", "totals", "moments", "exponents")
@@ -32,6 +30,7 @@ class CandidateScores:
 
     means: (C, M) float32, `unseen` where there is none; last_step: (M,) int64; 4 bytes per sample and factor, and 8.
 
+    >>> import numpy as np
     >>> s = CandidateScores(4, factors=(1.0, 0.1), powers=(1.0, 0.5))
     >>> norms = np.array([2.0, 1.0], np.float32)
     >>> index, w = s.update(1, np.array([0, 1]), norms, np.ones(2, np.float32), np.zeros(1))
@@ -51,8 +50,7 @@ class CandidateScores:
         most: float = 1.0,
         window: float = 100.0,
         unseen: float = 1.0,
-        device: torch.device | str = "cpu",
-        resident: bool = False,
+        arrays: Arrays | None = None,
     ) -> None:
         self.num_samples = positive_int("num_samples", num_samples)
         self.factors = tuple(positive_float("factors", c) for c in factors)
@@ -67,8 +65,9 @@ class CandidateScores:
         self.candidates = [(c, a) for a in self.powers for c in self.factors]
         if not positive_float("window", window) >= 1:
             raise EmaisError(f"window must be at least 1 minibatch, got {window!r}")
-        self.window, self.unseen, self.resident = float(window), unseen, resident
-        shape = len(self.powers), len(self.factors)
+        self.window, self.unseen = float(window), unseen
+        self._arrays: Arrays = arrays or arrays_on()
+        device, shape = self._arrays.device, (len(self.powers), len(self.factors))
         self.means = torch.full((shape[1], num_samples), unseen, dtype=torch.float32, device=device)
         self.last_step = torch.zeros(num_samples, dtype=torch.int64, device=device)
         self.shifts = torch.zeros(shape, dtype=torch.float32, device=device)  # l mean(w_c), since `lay_out`
@@ -76,91 +75,62 @@ class CandidateScores:
         self.exponents = torch.ones_like(self.shifts)  # powers, halved as often as needed at the latest `lay_out`
         count = len(self.candidates) + 1  # the last is of |mean r g|^2
         self.moments = torch.zeros(count, dtype=torch.float64, device=device)
+        self._state = [self._arrays.array(getattr(self, name)) for name in STATE]
+        self._raised = powers_with(self._arrays, self.exponents)
         self._powers = torch.tensor(self.powers, dtype=torch.float32, device=device).unsqueeze(1)
         self._shrinks = 1 / torch.expm1(math.log(self.bound) / self._powers.double())  # l, (A, 1); 0 where a = 0
         spread = self._powers.double() * torch.log1p(num_samples / self._shrinks)  # of log(w/w) of two samples
         widest = torch.where(self._powers > 0, spread, 0.0).max()
         self._halvings = num_levels(num_samples, 1, most, float(widest)) - 1
-        self._inverse: Any = 1 / torch.tensor(self.factors, dtype=torch.float32, device=device).unsqueeze(1)
-        if not resident:
-            self._inverse = self._inverse.numpy()
-            self._views = [getattr(self, name).numpy() for name in STATE]
+        rates = 1 / torch.tensor(self.factors, dtype=torch.float32, device=device).unsqueeze(1)
+        self._rates = self._arrays.array(rates)  # 1/c, (C, 1)
         self.lay_out()
 
     # ---- one minibatch
 
-    def update(self, step: Any, index: Any, norms: Any, r: Any = None, grad: Any = None) -> tuple[Any, Any]:
+    def update(
+        self, step: int | Tensor, index: Array, norms: Array, r: Array | None = None, grad: Array | None = None
+    ) -> tuple[Array, Array]:
         """Compare the candidates on a minibatch, then let their statistics take it in.
 
         norms and r (n,) of the drawn samples, grad (D,) their sum r g. r None: a look at samples that were not drawn,
-        which compares nothing. Returns the samples and their new weights (candidates, n), in numpy or, if resident, in
-        torch; on the CPU without repeats.
+        which compares nothing. Returns samples and their new weights (candidates, n); of a sample that is listed twice
+        the last entry counts.
         """
-        update = self._on_device if self.resident else self._on_host
-        return update(step, index, norms, r, grad)
+        arrays, (means, lasts, shifts, totals, _, _) = self._arrays, self._state
+        drawn = arrays.take((means, lasts), index)
+        before = self._weigh(drawn[0], shifts)
+        usable = norms <= NORM_MAX  # false for NaN
+        g = arrays.where(usable, norms, math.nan)  # where one is not usable, nothing can be compared
+        if r is not None and grad is not None:
+            self._compare(before, r, g, grad)
+        rows = arrays.rows(index, usable)
+        old = rows.old(drawn[0]), rows.old(drawn[1])
+        new = rows.keep(self._move(step, rows.values(g), *old), old)
+        arrays.put((means, lasts), rows.index, new)
+        after = self._weigh(new[0], shifts)
+        totals += arrays.double(after - rows.old(before)) @ rows.once()
+        return rows.index, after.reshape(len(self.candidates), -1)
 
-    def _advance(self, xp: Any, step: Any, last: Any, age: Any, g: Any, means: Any) -> Any:
-        """Algorithm 1's recurrence for all factors, from 0 on: means (C, n) -> means."""
-        fresh = -xp.expm1(age / -step * self._inverse)  # 1 - alpha, to its last digit
+    def _weigh(self, means: Array, shifts: Array) -> Array:
+        """The weights of all candidates, (A, C, n), of means (C, n)."""
+        w: Array = self._raised.of_all(means + shifts[:, :, None])
+        return w
+
+    def _move(self, step: int | Tensor, g: Array, means: Array, last: Array) -> tuple[Array, Array]:
+        """Algorithm 1's recurrence for all factors, from 0 on: means (C, n) and the latest step (n,)."""
+        age = self._arrays.at_least(step - last, 0)
+        fresh = -self._arrays.expm1(self._arrays.single(age) / -step * self._rates)  # 1 - alpha, to its last digit
         means = means * (last > 0)
-        return means + fresh * (g - means)
+        return means + fresh * (g - means), last + age
 
-    def _on_host(self, step: int, index: Any, g: Any, r: Any, grad: Any) -> tuple[Any, Any]:
-        means, lasts, shifts, totals, moments, _ = self._views
-        usable = g <= NORM_MAX  # false for NaN
-        if not usable.all():
-            index, g, r = index[usable], g[usable], r if r is None else r[usable]
-        rows, last = means.take(index, 1), lasts.take(index)
-        before = self._weigh_host(rows, shifts)
-        if r is not None and len(index):
-            new = self._second_moments(totals, before, r, g, grad)
-            if math.isfinite(np.add.reduce(new)):
-                moments += (new - moments) / self.window
-        index, first = np.unique(index, return_index=True)
-        g, last, rows, before = g.take(first), last.take(first), rows.take(first, 1), before.take(first, 2)
-        age = np.maximum(step - last, 0)
-        means[:, index] = rows = self._advance(np, step, last, age.astype(np.float32), g, rows)
-        lasts[index] = last + age
-        after = self._weigh_host(rows, shifts)
-        totals += np.add.reduce(after - before, 2, np.float64)
-        return index, after.reshape(len(self.candidates), -1)
-
-    def _weigh_host(self, means: Any, shifts: Any) -> Any:
-        """The weights of all candidates, (A, C, n)."""
-        w = means + shifts[:, :, None]
-        for place, power in self._raises:
-            _raise_host(w[place], power)
-        return np.maximum(w, WEIGHT_MIN, out=w)
-
-    def _on_device(self, step: Any, index: Tensor, norms: Tensor, r: Any, grad: Any) -> tuple[Tensor, Tensor]:
-        rows, last = self.means.index_select(1, index), self.last_step.index_select(0, index)
-        before = self._weigh_device(rows)
-        usable = norms <= NORM_MAX
-        g = torch.where(usable, norms, 0.0)
-        if r is not None:
-            new = self._second_moments(self.totals, before, r, g, grad)
-            self.moments.add_(torch.where(new.isfinite().all(), (new - self.moments) / self.window, 0.0))
-        first, known, once = first_places(index, usable)
-        age = (step - last).clamp_(min=0) * known
-        moved = self._advance(torch, step, last, age.float(), g.index_select(0, first), rows)
-        rows = torch.where(known, moved, rows)
-        self.means.index_copy_(1, index, rows)
-        self.last_step.index_copy_(0, index, last + age)
-        after = self._weigh_device(rows)
-        self.totals.add_(((after.double() - before) * once).sum(2))
-        return index, after.flatten(0, 1)
-
-    def _weigh_device(self, means: Tensor) -> Tensor:
-        """The weights of all candidates, (A, C, n)."""
-        return _raise_device(means + self.shifts.unsqueeze(2), self.exponents.unsqueeze(2))
-
-    def _second_moments(self, totals: Any, before: Any, r: Any, g: Any, grad: Any) -> Any:
-        """mean(r r' |g|^2) of every candidate, with r' = mean(w')/w', and |mean r g|^2, in a row."""
-        xp, n = torch if self.resident else np, len(g)
-        if not self.resident:
-            grad = grad.astype(np.float64)  # in float32 its square may be too large
+    def _compare(self, before: Array, r: Array, g: Array, grad: Array) -> None:
+        """Average mean(r r' |g|^2) of every candidate, with r' = mean(w')/w', and |mean r g|^2."""
+        arrays, n, (_, _, _, totals, moments, _) = self._arrays, len(g), self._state
         each = (r * g * g / before).sum(2) * (totals / (self.num_samples * n))
-        return xp.concatenate((each.reshape(-1), ((grad @ grad) / n**2).reshape(1)))
+        grad = arrays.double(grad)  # in float32 its square may be too large
+        new = arrays.concatenate((each.reshape(-1), ((grad @ grad) / n**2).reshape(1)))
+        moments += arrays.where(arrays.finite(new), (new - moments) / self.window, 0.0)
 
     def traces(self) -> Tensor:
         """Estimated variance traces of all candidates, float64: averages that start at 0, so compare their ratios."""
@@ -177,39 +147,21 @@ class CandidateScores:
         self._add_up()
         for _ in range(self._halvings):
             high = largest.pow(self.exponents) > self.most * BOUND_SLACK * self.totals
-            if not self.resident and not high.any():
+            if not self._arrays.known(high.any, otherwise=True):
                 break
             self.exponents.div_(1 + high)
             self._add_up()
 
     def _add_up(self) -> None:
-        self._keep_on_host()
+        self._raised.read()
         self.totals.zero_()
         for block in self.means.split(BLOCK, 1):
-            if self.resident:
-                self.totals.add_(self._weigh_device(block).sum(2, dtype=torch.float64))
-                continue
-            for (k, c), power in self._raises:  # torch is quick at 1 and 0.5, too, if it knows them as numbers
-                w = _raise_device(block[c] + self.shifts[k, c].unsqueeze(-1), power)
-                self.totals[k, c].add_(w.sum(-1, dtype=torch.float64))
-
-    def _keep_on_host(self) -> None:
-        if self.resident:
-            return
-        rows: list[list[float]] = self.exponents.tolist()
-        self._exponents = [power for row in rows for power in row]
-        self._raises: list[tuple[Any, float]] = []  # which weights to what power; a row at once, where it agrees
-        for k, row in enumerate(rows):
-            whole = [((k, slice(None)), row[0])]
-            self._raises += whole if len(set(row)) == 1 else [((k, c), power) for c, power in enumerate(row)]
+            self.totals.add_(self._raised.sums(block, self.shifts))
 
     def weights(self, candidate: Tensor) -> Tensor:
         """The weights of all samples under one candidate, (M,); candidate (1,)."""
         w = self.means.index_select(0, candidate % len(self.factors)).squeeze(0).add_(self.shifts.view(-1)[candidate])
-        if self.resident:
-            return _raise_device(w, self.exponents.view(-1)[candidate])
-        _raise_host(w.numpy(), self._exponents[int(candidate)])  # to the bit as in `update`, for an exact resume
-        return w.clip_(WEIGHT_MIN)
+        return self._raised.of_one(w, candidate)
 
     def state_dict(self) -> dict[str, Tensor]:
         """All state, copied to the CPU."""
@@ -224,21 +176,7 @@ class CandidateScores:
         """Take over what `state_dict` gave."""
         for name in STATE:
             getattr(self, name).copy_(state[name])
-        self._keep_on_host()
-
-
-def _raise_host(w: np.ndarray, power: float) -> None:
-    if power in (0.5, 0.25):
-        for _ in range(round(-math.log2(power))):
-            np.sqrt(w, out=w)
-    elif power == 0:
-        w.fill(1)
-    elif power != 1:  # in float64: the last bit of numpy's power in float32 depends on the place in the array
-        w[...] = np.power(w, power, dtype=np.float64)
-
-
-def _raise_device(w: Tensor, power: float | Tensor) -> Tensor:
-    return w.pow_(power).clip_(WEIGHT_MIN)
+        self._raised.read()
 
 
 def check_different(name: str, numbers: tuple[float, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What the values of a saved tensor may be."""
+"""What values may be: those of gradient norms, and those of a saved tensor."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import EmaisError
 
+NORM_MAX = 2.0**62  # a larger gradient norm counts as non-finite: its square would not fit
 AS_SAVED = "pass what state_dict() gave"
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import EmaisError, check_index, positive_float, positive_int, usable_device
-from .limits import FROM_0, Limit
+from .arrays import Array, arrays_on
+from .limits import FROM_0, NORM_MAX, Limit
+from .table import SampleTable
 
 STARTS = ("zero", "first")
-_NEVER = torch.iinfo(torch.int64).max
-NORM_MAX = 2.0**62  # a larger gradient norm counts as non-finite: its square would not fit
 
 
 class EMAScores:
@@ -23,7 +22,8 @@ class EMAScores:
     delta = g - mean. `tau="linear"` is the paper's Linear-tau, tau = t; a number fixes it. All start at 0
     (the paper does not say); `start="first"` takes a sample's first observation as its mean instead.
 
-    mean, var: (M,) float32; last_step: (M,) int64, 0 for a sample never observed. 16 bytes per sample.
+    mean, var: (M,) float32; last_step: (M,) int64, 0 for a sample never observed. 16 bytes per sample. resident: as
+    of `Engine`.
 
     >>> s = EMAScores(3, tau=1.0)
     >>> _ = s.update(1, torch.tensor([0, 2]), torch.tensor([1.0, 2.0]))
@@ -41,6 +41,7 @@ class EMAScores:
         start: str = "zero",
         unseen: float = 0.0,
         device: torch.device | str = "cpu",
+        resident: bool | None = None,
     ) -> None:
         self.num_samples = num_samples = positive_int("num_samples", num_samples)
         if isinstance(tau, str) and tau != "linear":
@@ -49,13 +50,10 @@ class EMAScores:
         if start not in STARTS:
             raise EmaisError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
         self.start, self.unseen = start, unseen
-        device = usable_device(device)
-        self.mean = torch.zeros(num_samples, dtype=torch.float32, device=device)
-        self.var = torch.zeros(num_samples, dtype=torch.float32, device=device)
-        self.last_step = torch.zeros(num_samples, dtype=torch.int64, device=device)
-        self._latest = 0
-        if self.mean.is_cpu:
-            self._views = self.mean.numpy(), self.var.numpy(), self.last_step.numpy()
+        self._arrays = arrays_on(usable_device(device), resident)
+        columns = {"mean": torch.float32, "var": torch.float32, "last_step": torch.int64}
+        self._table = SampleTable(num_samples, columns, self._arrays)
+        self.mean, self.var, self.last_step = (self._table[name] for name in columns)
 
     @torch.no_grad()
     def update(self, step: int | Tensor, index: Tensor, grad_norms: Tensor) -> Tensor:
@@ -74,84 +72,45 @@ class EMAScores:
         index, norms = index.to(self.mean.device), grad_norms.detach().to(self.mean)
         norms = torch.where(norms >= 0, norms, torch.nan)  # below 0 is no norm
         if isinstance(step, Tensor):
-            return self.update_device(step, index, norms)
-        step = positive_int("step", step)
-        check_index(index, self.num_samples)
-        if not self.mean.is_cpu:
-            return self.update_device(step, index, norms)
-        self.update_host(step, index.numpy(), norms.numpy())
+            step = self._arrays.number(step)
+        else:
+            step = positive_int("step", step)
+            check_index(index, self.num_samples)
+        self.learn(step, self._arrays.array(index), self._arrays.array(norms))
         return self.weights(index)
 
-    def _advance(self, xp: Any, step: Any, age: Any, g: Any, mean: Any, var: Any) -> tuple[Any, Any]:
-        """The two recurrences, in numpy or torch."""
-        past = age / -(step if isinstance(self.tau, str) else self.tau)
-        alpha, fresh = xp.exp(past), -xp.expm1(past)  # 1 - alpha keeps its digits for a large tau, too
+    def learn(self, step: int | Tensor, index: Array, norms: Array) -> tuple[Array, Array]:
+        """`update` with arrays as an engine has them, unchecked: samples and their new weights, the last to count."""
+        change = self._table.update(index, norms, partial(self._move, step))
+        return change.index, self._weigh(*change.new)
+
+    def _move(self, step: int | Tensor, g: Array, mean: Array, var: Array, last: Array) -> tuple[Array, Array, Array]:
+        """The recurrences, in float32 all through: the weights must have the bits that the saved state gives."""
+        arrays = self._arrays
+        age = arrays.at_least(step - last, 0)  # minibatches out of order: a later observation of the sample stands
+        past = arrays.single(age) / -(step if isinstance(self.tau, str) else self.tau)
+        alpha, fresh = arrays.exp(past), -arrays.expm1(past)  # 1 - alpha keeps its digits for a large tau, too
         if self.start == "first":
-            first = age == step  # last_step was 0
-            alpha, fresh = xp.where(first, 0.0, alpha), xp.where(first, 1.0, fresh)
+            first = last == 0
+            alpha, fresh = arrays.where(first, 0.0, alpha), arrays.where(first, 1.0, fresh)
         delta = g - mean
         part = fresh * delta
-        return mean + part, alpha * (var + part * delta)
+        return mean + part, alpha * (var + part * delta), last + age
 
-    def update_host(self, step: int, index: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`update` on the CPU, in numpy, whose calls cost a fraction of torch's for arrays of this size.
-
-        Returns indices and their new weights to be written in this order, the last write of a sample to stay:
-        that is its first place in the minibatch.
-        """
-        if not np.maximum.reduce(g, initial=0.0) <= NORM_MAX:  # false for NaN
-            usable = g <= NORM_MAX
-            index, g = index[usable], g[usable]
-        index, g = index[::-1], g[::-1]
-        means, variances, lasts = self._views
-        age = step - lasts.take(index)
-        if step < self._latest:  # minibatches out of order: a later observation of the sample stands
-            age = np.maximum(age, 0)
-        self._latest = max(step, self._latest)
-        # in float32 all through: the weights must come out to the bit as they would from the saved state
-        mean, var = self._advance(np, step, age.astype(np.float32), g, means.take(index), variances.take(index))
-        means[index], variances[index] = mean, var
-        lasts[index] += age
-        return index, mean + np.sqrt(var)
-
-    def update_device(self, step: int | Tensor, index: Tensor, g: Tensor) -> Tensor:
-        """`update` in fixed shapes and with no host sync, of norms from 0: one that is not usable enters with age 0."""
-        mean, var, last = (x.index_select(0, index) for x in (self.mean, self.var, self.last_step))
-        usable = g <= NORM_MAX
-        first = self._first_usable(index, usable)
-        g, usable = g.index_select(0, first), usable.index_select(0, first)
-        age = (step - last).clamp_(min=0) * usable
-        mean, var = self._advance(torch, step, age.float(), torch.where(usable, g, mean), mean, var)
-        last = last + age
-        self.mean.index_copy_(0, index, mean)
-        self.var.index_copy_(0, index, var)
-        self.last_step.index_copy_(0, index, last)
-        return torch.where(last > 0, mean + _root(var), self.unseen)
-
-    def _first_usable(self, index: Tensor, usable: Tensor) -> Tensor:
-        """For each position, the first position of the same sample with a usable norm (else its first position).
-
-        Borrows last_step, which the caller has read and will write again: no sort, and the same result whatever
-        the order of writing, because it is a minimum.
-        """
-        n = len(index)
-        place = torch.arange(n, device=index.device)
-        self.last_step.index_fill_(0, index, _NEVER)
-        self.last_step.scatter_reduce_(0, index, torch.where(usable, place, place + n), "amin")
-        return self.last_step.index_select(0, index) % n
+    def _weigh(self, mean: Array, var: Array, last: Array) -> Array:
+        return self._arrays.where(last > 0, mean + self._arrays.sqrt(var), self.unseen)
 
     def weights(self, index: Tensor | None = None) -> Tensor:
         """ComputeImportance: w = mean + sqrt(var), (M,) or of some samples; `unseen` for one never observed.
 
         Paper: alg:ema_is (ComputeImportance)
         """
-        state = (self.mean, self.var, self.last_step)
-        mean, var, last = state if index is None else (x.index_select(0, index) for x in state)
-        return torch.where(last > 0, mean + _root(var), self.unseen)
+        columns = self._table.all() if index is None else self._table.rows(self._arrays.array(index))
+        return self._arrays.tensor(self._weigh(*columns))
 
     def state_dict(self) -> dict[str, Tensor]:
         """The three state tensors, copied to the CPU."""
-        return {k: getattr(self, k).cpu().clone() for k in ("mean", "var", "last_step")}
+        return self._table.state_dict()
 
     def limits(self, step: int) -> dict[str, Limit]:
         """What the saved values may be; step: the latest."""
@@ -159,11 +118,4 @@ class EMAScores:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over tensors made by `state_dict`; they have been checked by the caller."""
-        for name, value in state.items():
-            getattr(self, name).copy_(value)
-        self._latest = int(self.last_step.max())
-
-
-def _root(var: Tensor) -> Tensor:
-    """Square root; on the CPU numpy's, as in `update_host`: torch's can differ from it in the last bit."""
-    return torch.from_numpy(np.sqrt(var.numpy())) if var.is_cpu else var.sqrt()
+        self._table.load_state_dict(state)
