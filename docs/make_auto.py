@@ -118,7 +118,7 @@ def changed_options(record: Record) -> dict[str, tuple[float, ...]]:
     """The settings of a run's method that are not the default's, in the order of `defaults`."""
     known = defaults(emais.METHODS[record["method"]])
     given = {k: numbers(v) for k, v in record["options"].items()}
-    changed = {k for k, v in given.items() if k not in known or v != numbers(known[k])}
+    changed = {k for k, v in given.items() if k not in known or known[k] is None or v != numbers(known[k])}
     return {k: given[k] for k in dict.fromkeys([*known, *given]) if k in changed}
 
 

@@ -14,7 +14,7 @@ model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
 
-imp = emais.EMAIS(num_samples=len(dataset), batch_size=64)  # 1  the engine
+imp = emais.EMAISAuto(num_samples=len(dataset), batch_size=64)  # 1  the engine
 loader = imp.loader(dataset, num_workers=0)  # 2  instead of DataLoader(dataset, batch_size=64, shuffle=True)
 imp.attach(optimizer)  # 3  each optimizer.step uses lr × factor; the rate itself is never changed
 
@@ -26,5 +26,4 @@ for epoch in range(10):
         imp.loss(losses, logits, draw).backward()  # 5  instead of losses.mean()
         optimizer.step()
     scheduler.step()
-    report = imp.diagnostics
-    print(f"epoch {epoch}: N_ems {report.n_ems:.0f} of {imp.batch_size}, S(W) {report.score:.2f}")
+    print(f"epoch {epoch}: {imp.summary()}")

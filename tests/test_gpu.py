@@ -77,9 +77,10 @@ def captured(step, warmup=3):
 
 
 DECIDING = ("emais-auto", {"period": 2, "kappa": 0.1})  # and flattening
+SAFE = ("emais", {"bound": 5.0, "fallback": True})
 
 
-@pytest.mark.parametrize(("method", "options"), [*((m, {}) for m in emais.METHODS), DECIDING])
+@pytest.mark.parametrize(("method", "options"), [*((m, {}) for m in emais.METHODS), DECIDING, SAFE])
 def test_a_resident_step_never_waits(method, options):
     _, step, _, _ = resident(method, **options)
     step()
@@ -98,6 +99,7 @@ def test_a_resident_step_never_waits(method, options):
         *((m, {}) for m in emais.METHODS),
         ("emais", {"smoothing": 0.9}),
         DECIDING,
+        SAFE,
         ("rais", {"buffer": 640}),
         ("rais", {"buffer": 640, "schedule": cosine}),
     ],

@@ -356,6 +356,7 @@ def test_a_run_that_others_look_at_is_the_same_run(task, method):
     assert got == want
 
 
+@pytest.mark.filterwarnings("ignore:.* no optimizer is attached")
 def test_draws_and_observations_of_several_threads_are_whole(task):
     """Four threads train with one engine: no draw is handed out twice, and every observation counts once."""
     dataset, model = task

@@ -197,7 +197,7 @@ def one_draw_ahead(sample):
     ("change", "message"),
     [
         (lambda s: None, "state must be a dict made by state_dict.*got NoneType"),
-        (state_with(version=99), "version is 99 in the state but 2"),
+        (state_with(version=99), "version is 99 in the state but 3"),
         (state_with(method="rais"), "method is 'rais' in the state but 'emais'"),
         (state_with(settings__num_samples=7), "settings.num_samples is 7 in the state but 96"),
         (state_with(settings__batch_size=7), "settings.batch_size is 7 in the state but 16"),
@@ -219,7 +219,7 @@ def one_draw_ahead(sample):
         (one_draw_ahead(96), "indices must be from 0 to 95, got values from 96 to 96"),
         (
             state_with(version=1, more=1),
-            "version is 1 in the state but 2 in this engine: use the release",
+            "version is 1 in the state but 3 in this engine: use the release",
         ),
         (state_with(settings__tau=torch.ones(2)), "settings.tau is tensor.* in the state but 'linear'"),
         (state_with(state__mean=torch.zeros(96, requires_grad=True)), "state.mean must be a plain tensor"),

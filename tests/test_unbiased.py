@@ -8,6 +8,8 @@ from torch.utils.data import TensorDataset
 
 import emais
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* no optimizer is attached")  # these loops train nothing
+
 
 def weighted_means(workers, steps, seed, M=64, N=8):
     """mean(r * value) of each step, while weights that follow the values keep changing under the draws."""

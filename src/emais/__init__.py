@@ -12,6 +12,7 @@ from .errors import EmaisError
 from .loading.draw import Draw
 from .methods import METHODS, create
 from .methods.emais import EMAIS
+from .methods.emais_auto import EMAISAuto
 from .methods.weighted import Weighted
 from .rates.schedule import EffectiveSchedule
 from .statistics.scores import EMAScores
@@ -21,6 +22,7 @@ __all__ = [
     "EMAIS",
     "METHODS",
     "Draw",
+    "EMAISAuto",
     "EMAScores",
     "EffectiveSchedule",
     "EmaisError",

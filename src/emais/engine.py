@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Iterable
-from functools import cache
 from typing import Any, overload
 
 import torch
@@ -16,7 +13,6 @@ from . import state as saving
 from .draws.source import DeviceSource, DrawSource, HostSource
 from .errors import EmaisError, UnknownOption, number_from_0, positive_float, positive_int, usable_device, whole_number
 from .functional.precision import full_precision
-from .functional.rates import MAX_SCALE
 from .hooks import Hooks
 from .loading.draw import Draw, DrawRecord, Score
 from .loading.loader import Loader
@@ -26,7 +22,9 @@ from .observing.diagnostics import Diagnostics
 from .observing.handover import Handover
 from .observing.monitor import Monitor
 from .observing.observation import Observation
+from .observing.summary import Summary
 from .rates.attached import Attached
+from .rates.effective_steps import Progress
 from .rates.scaling import ManualStep, StepScaler
 from .statistics.arrays import Array, arrays_on
 
@@ -39,10 +37,11 @@ class Engine(Hooks):
     num_samples: M; batch_size: N; num_steps: T, where the loader ends (None: one epoch a pass, for ever);
     seed: all randomness is a function of (seed, step); device: where the statistics live. On the CPU (default) the
     model may still be on any device; a CUDA device is for `draw()`, with data that lies there too: such an engine is
-    `resident`, it never waits for the device and can be captured in a CUDA graph. `arrays` is what statistics are
-    computed with, on the one as on the other.
-    max_scale bounds the learning-rate factor; smoothing in [0, 1) averages the sums behind it over steps (0: the
-    paper); unbiased corrects the traces for the plug-in mean.
+    `resident`, it never waits for the device and can be captured in a CUDA graph.
+    effective_steps: True ends the run when its steps are worth num_steps ordinary ones; a number does so for passes of
+    one epoch each. max_scale bounds the learning-rate factor (None: 32, or 10 for a steady rule); smoothing in [0, 1)
+    averages the sums behind the other rules over steps (0: the paper); unbiased corrects the traces for the plug-in
+    mean.
     """
 
     def __init__(
@@ -54,7 +53,8 @@ class Engine(Hooks):
         *,
         device: torch.device | str = "cpu",
         resident: bool | None = None,
-        max_scale: float = MAX_SCALE,
+        effective_steps: bool | float = False,
+        max_scale: float | None = None,
         smoothing: float = 0.0,
         unbiased: bool = False,
         **unknown: Any,
@@ -75,7 +75,8 @@ class Engine(Hooks):
                 "the engine without device="
             )
         self.arrays = arrays_on(self.device, resident)
-        self.monitor = Monitor(smoothing, unbiased, positive_float("max_scale", max_scale), self.arrays)
+        max_scale = None if max_scale is None else positive_float("max_scale", max_scale)
+        self.monitor = Monitor(smoothing, unbiased, max_scale, self.arrays, epoch := -(-num_samples // batch_size))
         drawn = self.candidates or batch_size  # samples that the source gives a step
         if self.arrays.resident:
             self.source: DrawSource = DeviceSource(num_samples, drawn, seed, self.epoch_steps, num_steps, self.device)
@@ -84,23 +85,9 @@ class Engine(Hooks):
         self._handover = Handover(self.arrays, self._absorb, self.source.prepare)
         self._settled, self.lock = self._handover, self._handover.lock
         self.diagnostics = Diagnostics(self.monitor, self._settled, self.estimator, self.report)
-        self.attached = Attached(self.monitor, self._settled, self.scale, 2 * math.ceil(num_samples / batch_size))
+        self.progress = Progress(effective_steps, num_steps, self.arrays)
+        self.attached = Attached(self.monitor, self.progress, self._settled, self.scale, 2 * epoch)
         self.passes = PassTracker()
-
-    @classmethod
-    @cache
-    def settings(cls) -> list[str]:
-        """Names of all settings that the constructor takes."""
-        signatures = [inspect.signature(c.__init__) for c in cls.__mro__ if issubclass(c, Engine)]
-        open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        named = [p.name for s in signatures for p in s.parameters.values() if p.kind not in open_ended]
-        return sorted(set(named) - {"self"})
-
-    @classmethod
-    def refuse_unknown(cls, options: Iterable[str]) -> None:
-        """Say that a keyword is unknown, before anything large is laid out."""
-        for option in set(options).difference(known := cls.settings()):
-            raise UnknownOption(cls.name, option, known)
 
     def __repr__(self) -> str:
         sizes = f"num_samples={self.num_samples}, batch_size={self.batch_size}, num_steps={self.num_steps}"
@@ -109,6 +96,7 @@ class Engine(Hooks):
     def saved_settings(self) -> dict[str, Any]:
         """Settings that must agree between a saved state and the engine that loads it."""
         report = {name: getattr(self.monitor, name) for name in ("smoothing", "unbiased", "max_scale")}
+        report["effective_steps"] = self.progress.goal
         return {"num_samples": self.num_samples, "batch_size": self.batch_size, "seed": self.seed, **report}
 
     # ---- drawing
@@ -148,10 +136,10 @@ class Engine(Hooks):
         return self.make_draw(at, arrays.array(index), arrays.array(r))
 
     def pass_length(self) -> int:
-        """Steps of a whole pass over the loader: an epoch, or all that are left of num_steps."""
+        """Steps of a whole pass over the loader: an epoch, or at most all that are left of num_steps."""
         if self.num_steps is None:
             return math.ceil(self.num_samples / self.batch_size)
-        return max(0, self.num_steps - self.step)
+        return max(0, self.progress.at_most(self.num_steps - self.step))
 
     def begin_pass(self) -> Pass:
         """Begin a pass over a loader; after a resume, what is left of the epoch that was saved."""
@@ -163,6 +151,23 @@ class Engine(Hooks):
         """Steps handed out so far."""
         with self.lock:
             return int(self.source.step) - len(self.passes.ahead())  # sync on a device: one integer
+
+    @property
+    def effective_steps(self) -> float:
+        """How many ordinary steps the steps so far are worth: the sum of their learning-rate factors."""
+        with self._settled:
+            return self.progress.effective()
+
+    @property
+    def finished(self) -> bool:
+        """Whether a run with `effective_steps` has come to its end; sync on a device."""
+        return self.progress.finished()
+
+    def summary(self) -> Summary:
+        """What the latest epoch, and the run, looked like: numbers from sums over many steps. Waits for a device."""
+        with self._settled:
+            fallback, done = int(self.report().get("fallback_steps", 0)), self.progress
+            return self.monitor.averages.summary(done.steps(), done.effective(), fallback, self.monitor.rule)
 
     # ---- observing
 
@@ -211,6 +216,9 @@ class Engine(Hooks):
             self.attached.remind()
         else:
             self.monitor.close()
+            self.progress.add(1.0)
+            if self.rule != "none":
+                self.attached.remind_to_attach()
 
     def refresh(self, index: Tensor, losses: Tensor, logits: Tensor, *, grads: Tensor | None = None) -> None:
         """Update the statistics of samples that were looked at but not trained on, at the present step.
@@ -250,21 +258,25 @@ class Engine(Hooks):
     # ---- the learning rate
 
     @overload
-    def attach(self, optimizer: Optimizer, rule: str | None = None) -> StepScaler: ...
+    def attach(self, optimizer: Optimizer, rule: str | None = None, *, scale_decay: bool = True) -> StepScaler: ...
 
     @overload
     def attach(self, optimizer: None, rule: str | None = None) -> ManualStep: ...
 
-    def attach(self, optimizer: Optimizer | None, rule: str | None = None) -> StepScaler | ManualStep:
+    def attach(
+        self, optimizer: Optimizer | None, rule: str | None = None, *, scale_decay: bool = True
+    ) -> StepScaler | ManualStep:
         """Let each `optimizer.step` use its learning rate times the factor of its minibatch; the rate never changes.
 
-        rule: linear, sqrt, gain, rais or none. By default EMAIS and EMAIS-auto take linear for SGD and sqrt for the
-        Adam family, RAIS takes rais, the other methods none. Returns a handle whose `remove()` detaches.
+        rule: linear, sqrt, gain, rais, steady, steady-sqrt or none. By default EMAIS takes linear for SGD and sqrt for
+        the Adam family, EMAIS-auto the steady one of the two, RAIS takes rais, the other methods none. scale_decay:
+        whether the factor multiplies weight decay, too, as it does if nothing is done about it; False waits for a GPU.
+        Returns a handle whose `remove()` detaches.
 
         None instead of an optimizer, with a rule, is for an update of your own: see `ManualStep`.
         """
         with self._settled:
-            scaler = self.attached.add(optimizer, rule or self.rule)
+            scaler = self.attached.add(optimizer, rule or self.rule, self.steady, scale_decay)
         # the optimizer's step is where the side stream is joined
         self._handover.overlap = self.arrays.resident and self.device.type == "cuda"
         return scaler

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .errors import UnknownOption
 from .loading.draw import Draw, Score
 from .observing.observation import Observation
 from .statistics.arrays import Number
@@ -22,6 +26,7 @@ class Hooks:
     epoch_steps: int | None = 0  # steps that come from epochs without replacement; None: all
     candidates: int | None = None  # samples to look at in each step; None: those to train on
     rule: str | None = "none"  # of `attach` when none is given; None: by the optimizer's class
+    steady = False  # whether that rule is to be a steady one
 
     def learn(self, observed: Observation) -> None:
         """Take in a minibatch that was trained on."""
@@ -69,3 +74,20 @@ class Hooks:
     def limits(self, step: int) -> dict[str, Limit]:
         """What the values of a saved tensor may be, by its name in `state`; step: the latest of that state."""
         return {}
+
+    # ---- settings
+
+    @classmethod
+    @cache
+    def settings(cls) -> list[str]:
+        """Names of all settings that the constructor takes."""
+        signatures = [inspect.signature(c.__init__) for c in cls.__mro__ if issubclass(c, Hooks)]
+        open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        named = [p.name for s in signatures for p in s.parameters.values() if p.kind not in open_ended]
+        return sorted(set(named) - {"self"})
+
+    @classmethod
+    def refuse_unknown(cls, options: Iterable[str]) -> None:
+        """Say that a keyword is unknown, before anything large is laid out."""
+        for option in set(options).difference(known := cls.settings()):
+            raise UnknownOption(cls.name, option, known)

@@ -14,7 +14,7 @@ from .statistics.limits import ABOVE_0, AS_SAVED, FROM_0, Limit
 if TYPE_CHECKING:
     from .engine import Engine
 
-VERSION = 2
+VERSION = 3
 MOST_STEPS = 2**62  # far more than anyone trains, and whole numbers of steps times samples still fit
 # tensors whose first dimension varies: minibatches drawn ahead, attached optimizers, and logits behind a gradient
 FREE_LENGTH = {"passes.step", "passes.index", "passes.r", "used", "monitor.before.grad", "monitor.window.grad"}
@@ -31,6 +31,7 @@ def save(engine: Engine) -> dict[str, Any]:
         "passes": engine.passes.state_dict(engine.source.batch_size),
         "monitor": engine.monitor.state_dict(),
         "applied": torch.tensor(float(engine.attached.applied), dtype=torch.float64, device="cpu"),
+        "effective": engine.progress.saved.cpu().clone(),
         "used": torch.tensor(engine.attached.used(), dtype=torch.int64, device="cpu"),
         "state": engine.state(),
     }
@@ -50,6 +51,7 @@ def load(engine: Engine, state: dict[str, Any]) -> None:
         raise EmaisError(f"{engine.name} cannot take this state over ({error}): {AS_SAVED}") from error
     engine.monitor.load_state_dict(state["monitor"])
     engine.passes.load_state_dict(state["passes"], engine.loaded_draw)
+    engine.progress.saved.copy_(state["effective"])
     engine.attached.restore(state["used"].tolist(), float(state["applied"]))
 
 
@@ -118,7 +120,8 @@ def check_values(engine: Engine, state: dict[str, Any]) -> None:
     if added > step:
         raise EmaisError(f"monitor.added is {added}, more than the {step} steps that were drawn: {AS_SAVED}")
     Limit(0, added).check(state["used"], "used")
-    FROM_0.check(state["applied"], "applied")
+    for name in ("applied", "effective"):
+        FROM_0.check(state[name], name)
     _check_passes(state["passes"], step, engine.num_samples)
 
 

@@ -13,6 +13,8 @@ from emais import functional as F
 from emais.statistics.arrays import arrays_on
 from emais.statistics.candidates import CandidateScores
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* no optimizer is attached")  # these loops train nothing
+
 
 def test_trace_under_by_enumeration():
     """Over all minibatches of 2 drawn from p: its mean is tr' - tr_is/2, and exactly tr' when unbiased."""

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import math
 import pickle
 import weakref
 
@@ -683,3 +684,56 @@ def test_effective_steps_count_what_was_applied(task):
         total += imp.attached.applied
         assert (imp.attached.applied == 1.0) == (k in (0, 8, 9, 10, 11) or imp.diagnostics.lr_scale == 1.0)
     assert schedule.t_eff == pytest.approx(total)
+
+
+# ---- weight decay
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+@pytest.mark.parametrize("scale_decay", [True, False])
+def test_weight_decay_follows_the_factor_or_not(name, scale_decay):
+    """A parameter without a gradient only decays: by the rate alone, or by the rate times the factor."""
+    idle = torch.nn.Parameter(torch.ones(1))
+    optimizer = getattr(torch.optim, name)([idle], lr=0.01, weight_decay=0.1)
+    imp = emais.EMAISAuto(200, 10)
+    imp.attach(optimizer, scale_decay=scale_decay)
+    g = torch.Generator().manual_seed(0)
+    grads, total = torch.randn(200, 3, generator=g) * torch.randn(200, 1, generator=g).exp(), 0.0
+    for _ in range(100):
+        draw = imp.draw()
+        z = torch.zeros(10, 3, requires_grad=True)
+        imp.loss((z * grads[draw.index]).sum(1), z, draw)
+        idle.grad = torch.zeros(1)
+        optimizer.step()
+        total += float(imp.attached.applied) if scale_decay else 1.0
+    assert imp.effective_steps > 105
+    assert optimizer.param_groups[0]["weight_decay"] == 0.1
+    assert math.log(idle.item()) == pytest.approx(-0.001 * total, rel=2e-3)
+
+
+def test_weight_decay_that_cannot_be_kept_apart_is_refused():
+    imp = emais.EMAISAuto(200, 10)
+    adam = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=0.01, weight_decay=0.1)
+    with pytest.raises(EmaisError, match=r"scale_decay=False needs SGD, AdamW .* got Adam: leave it out"):
+        imp.attach(adam, scale_decay=False)
+
+
+# ---- a forgotten attach
+
+
+def trained_without_attach(method, steps=150, **attach):
+    imp = emais.create(method, 200, 10)
+    if attach:
+        imp.attach(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1), **attach).remove()
+    for _ in range(steps):
+        draw = imp.draw()
+        z = torch.randn(10, 3, requires_grad=True)
+        imp.loss(z.square().sum(1), z, draw)
+
+
+def test_a_forgotten_attach_is_told_once():
+    with pytest.warns(UserWarning, match="no optimizer is attached, so no learning rate is scaled") as told:
+        trained_without_attach("emais-auto")
+    assert len(told) == 1
+    trained_without_attach("sgd-scan")  # whose factor is 1 anyway
+    trained_without_attach("emais", rule="none")  # on purpose

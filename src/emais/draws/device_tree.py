@@ -58,9 +58,7 @@ class DeviceTree(WeightTree):
 
     def draw(self, u: Tensor, offset: float | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Indices (N,) int64 and r = 1/(M p) (N,) float32 from uniforms u (3, N)."""
-        peaks = self.tops[-1].max().pow(self._e)
-        fits = peaks <= self._bound * self.sums[-1].sum(1)
-        level = fits.to(torch.uint8).argmax(keepdim=True)
+        level = self._choose_level()
         ends = self.sums[-1].index_select(0, level).view(-1).cumsum(0)
         total = ends[-1:]
         mass = total if offset is None else total + offset * self.num_samples
@@ -80,6 +78,29 @@ class DeviceTree(WeightTree):
             index = torch.where(place < total, index, spread)
             value = self.table.view(-1).index_select(0, index).double() + offset
         return index, (mass / self.num_samples / value).float()
+
+    def _choose_level(self) -> Tensor:
+        """The smallest exponent that meets max(p) N <= kappa, (1,)."""
+        peaks = self.tops[-1].max().pow(self._e)
+        fits = peaks <= self._bound * self.sums[-1].sum(1)
+        return fits.to(torch.uint8).argmax(keepdim=True)
+
+    def coefficients(self, index: Tensor) -> Tensor:
+        """r = 1/(M p) (N,) float64 that `draw` would give these samples now."""
+        level = self._choose_level()
+        value = self.table.view(-1).index_select(0, index).pow(self._e.index_select(0, level))
+        return self.sums[-1].index_select(0, level).sum() / self.num_samples / value.double()
+
+    def draw_mixed(self, u: Tensor, uniform: float | Tensor) -> tuple[Tensor, Tensor]:
+        """`draw` with a share of uniform draws; u[0] says which, and what is left of it is uniform again."""
+        if not isinstance(uniform, Tensor) and not uniform:
+            return self.draw(u)
+        among = u[0] < uniform
+        rest = torch.where(among, 0.0, (u[0] - uniform) / (1 - torch.as_tensor(uniform))).nan_to_num_(0.0)
+        index, _ = self.draw(torch.cat((rest.unsqueeze(0), u[1:])))
+        spread = (u[0] * (self.num_samples / uniform)).nan_to_num_(0.0).clamp(0, self.num_samples - 1).long()
+        index = torch.where(among, spread, index)
+        return index, (1 / ((1 - uniform) / self.coefficients(index) + uniform)).float()
 
     def put_tensors(self, index: Tensor, weights: Tensor) -> None:
         """`put`: it has tensors."""

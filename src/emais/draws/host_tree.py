@@ -94,6 +94,26 @@ class HostTree(WeightTree):
             value = table.reshape(-1).take(index) + offset
         return index, (mass / self.num_samples / value.astype(np.float64)).astype(np.float32)
 
+    def coefficients(self, index: np.ndarray) -> np.ndarray:
+        """r = 1/(M p) (N,) float64 that `draw` would give these samples now."""
+        level, ends = self._choose_level()
+        value = self._views[0].reshape(-1).take(index)
+        if level:
+            self._raise(torch.from_numpy(value), level)
+        found: np.ndarray = ends[-1] / self.num_samples / value.astype(np.float64)
+        return found
+
+    def draw_mixed(self, u: np.ndarray, uniform: float) -> tuple[np.ndarray, np.ndarray]:
+        """`draw` with a share of uniform draws; u[0] says which, and what is left of it is uniform again."""
+        if not uniform:
+            return self.draw(u)
+        among = u[0] < uniform
+        rest = np.where(among, 0.0, (u[0] - uniform) / (1 - uniform or 1.0))
+        index, _ = self.draw(np.stack((rest, *u[1:])))
+        spread = np.minimum(u[0] * (self.num_samples / uniform), self.num_samples - 1).astype(np.int64)
+        index = np.where(among, spread, index)
+        return index, (1 / ((1 - uniform) / self.coefficients(index) + uniform)).astype(np.float32)
+
     def put_tensors(self, index: Tensor, weights: Tensor) -> None:
         """`put`, of tensors; of a repeated index the first weight stays."""
         self.put(index.numpy()[::-1], weights.numpy()[::-1])

@@ -24,6 +24,7 @@ class DrawSource(Protocol):
     batch_size: int  # samples a step
     sampler: ExactSampler | None  # None: uniform with replacement
     offset: Callable[[], Number | None] | None  # gives what is added to every weight at the time of a draw
+    uniform: Callable[[], Number] | None  # gives the share of uniform draws; None: there are none
     ready: bool  # whether the prepared draw is up to date
 
     @property
@@ -47,6 +48,7 @@ class HostSource:
         self.num_samples, self.batch_size, self.epoch_steps = num_samples, batch_size, epoch_steps
         self.sampler: ExactSampler | None = None
         self.offset: Callable[[], Number | None] | None = None
+        self.uniform: Callable[[], Number] | None = None
         self.step, self.ready = 0, False
         self._epochs = Epochs(num_samples, batch_size, seed)
         self._uniforms = Uniforms(seed, 3, batch_size)
@@ -64,6 +66,8 @@ class HostSource:
             self._epochs.forget()
         u = self._uniforms.host(step)
         if self.sampler is not None:
+            if self.uniform is not None:
+                return self.sampler.tree.draw_mixed(u, self.uniform())
             return self.sampler.tree.draw(u, self.offset and self.offset())
         return (u[0] * self.num_samples).astype(np.int64), self._ones.copy()
 
@@ -97,6 +101,7 @@ class DeviceSource:
         self.num_samples, self.batch_size, self.epoch_steps = num_samples, batch_size, epoch_steps
         self.sampler: ExactSampler | None = None
         self.offset: Callable[[], Number | None] | None = None
+        self.uniform: Callable[[], Number] | None = None
         self.ready = False
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         steps = num_steps if epoch_steps is None else epoch_steps
@@ -128,6 +133,8 @@ class DeviceSource:
     def _sample(self, step: Tensor) -> tuple[Tensor, Tensor]:
         u = self._uniforms(step)
         if self.sampler is not None:
+            if self.uniform is not None:
+                return self.sampler.tree.draw_mixed(u, self.uniform())
             return self.sampler.tree.draw(u, self.offset and self.offset())
         return (u[0] * self.num_samples).long(), self._r
 

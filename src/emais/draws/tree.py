@@ -78,6 +78,14 @@ class WeightTree(ABC):
         """Indices (N,) int64 and r = 1/(M p) (N,) float32 from uniforms u (3, N); offset: added to every weight."""
 
     @abstractmethod
+    def coefficients(self, index: Any) -> Any:
+        """r = 1/(M p) (N,) float64 that `draw` would give these samples now, without an offset."""
+
+    @abstractmethod
+    def draw_mixed(self, u: Any, uniform: Any) -> tuple[Any, Any]:
+        """`draw` with a share `uniform` from 0 to 1 of uniform draws among them, so that r is at most 1/uniform."""
+
+    @abstractmethod
     def put_tensors(self, index: Tensor, weights: Tensor) -> None:
         """`put`, of tensors; of a repeated index the first weight stays (on a device they must agree)."""
 

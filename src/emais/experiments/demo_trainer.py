@@ -16,6 +16,7 @@ from .data import Data
 from .runs.store import Results
 from .train.loop import Run, train
 from .train.models import SMALL
+from .train.stacked_runs import rule_of
 
 TAKEN = ("lr", "weight_decay", "num_steps", "seed", "batch_size")  # settings that the loop takes
 
@@ -33,8 +34,8 @@ class PlainLoop:
         """Train to the end. The loop tests the model at every point of its curves, whatever `points` says."""
         for config in self._group:
             given = {name: getattr(config, name) for name in TAKEN}
-            model = SMALL[config.model]
-            self._runs.append(train(self._data, model, config.method, on_step=lambda: on_steps(1), **given))
+            model, rule = SMALL[config.model], rule_of(config)
+            self._runs.append(train(self._data, model, config.method, rule=rule, on_step=lambda: on_steps(1), **given))
 
     def finish(self) -> Iterator[tuple[Config, dict[str, Any]]]:
         """(configuration, result) of each run, after `train`."""

@@ -12,6 +12,8 @@ from .traces import VarianceTraces
 
 LR_RULES = ("linear", "sqrt", "gain", "none")
 MAX_SCALE = 32.0
+STEADY_MAX = 10.0  # bound of the steady rules
+CLEARLY = 0.01  # of E|g|^2: a smaller variance is not clearly above 0
 ROUNDING = 1e-6  # of |mu|^2: a smaller trace is noise
 
 
@@ -86,6 +88,27 @@ def moment_gain(uniform: Any, drawn: Any, mean: Any, batch_size: float) -> Any:
     """
     gain = 1 + _divide(uniform - drawn, batch_size * mean)
     return _bounded(gain, low=1.0)
+
+
+def steady_gain(uniform: Any, drawn: Any, mean: Any, batch_size: float) -> Any:
+    """How many uniform steps a step with importance sampling is worth: E|g_U|^2 / E|g_R|^2, at least 1.
+
+    g_U and g_R are the mean gradients of a minibatch of N, drawn uniformly and by the sampler. uniform: E|g|^2; drawn:
+    E r^2|g|^2 under the sampler; mean: |E g|^2; all averages over earlier minibatches. Then
+
+        gain = (uniform + (N - 1) mean) / (drawn + (N - 1) mean).
+
+    1 where the mean gradient is nearly all there is (uniform - mean at most 1 % of uniform): a larger minibatch would
+    not allow a larger step there.
+
+    >>> steady_gain(3.0, 1.0, 0.0, 4), steady_gain(3.0, 1.0, 1.0, 4), steady_gain(3.0, 1.0, 2.99, 4)
+    (3.0, 1.5, 1.0)
+
+    Not in the paper: the gain of AdaScale (Johnson et al., 2020) and RAIS, with the bias taken out; docs/math.md
+    """
+    signal = (batch_size - 1) * _bounded(mean, low=0.0)
+    gain = _bounded(_divide(uniform + signal, drawn + signal), low=1.0)
+    return _choose(uniform - mean > CLEARLY * uniform, gain, 1.0)
 
 
 def lr_scale(traces: VarianceTraces, rule: str = "linear", *, max_scale: float = MAX_SCALE) -> Tensor:

@@ -41,6 +41,8 @@ class _DrawStream:
         under_way = self._engine.passes.current
         assert under_way is not None  # the loader has begun it
         for _ in range(under_way.remaining):
+            if self._engine.finished:
+                return
             with self._engine.lock:
                 draw = under_way.issue(self._engine.draw())
             yield int(draw.step), draw._record.index.tolist()
@@ -79,7 +81,7 @@ class Loader:
     def __iter__(self) -> Iterator[tuple[Any, Draw]]:
         check_dataset(self._dataset, self._engine.num_samples)  # it may have grown since
         own = self._pass = self._engine.begin_pass()
-        if not own.length:
+        if not own.length and not self._engine.finished:
             warnings.warn(OVER.format(self._engine.num_steps), stacklevel=2)
         if self._seeded:  # workers are seeded from it: by the step, so that a resumed pass is the same
             seed = mix(self._engine.seed, self._engine.step) >> 1
@@ -88,6 +90,8 @@ class Loader:
         seen = self._engine.diagnostics.step
         try:
             for batch, step in self._fetched(own):
+                if self._engine.finished:  # workers may have fetched more
+                    break
                 with self._engine.lock:
                     draw = own.deliver(step)
                 yield self._engine.select(batch, draw, self._score)

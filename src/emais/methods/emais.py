@@ -6,9 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import EmaisError, positive_float
+from ..errors import EmaisError, number_above, positive_float
 from ..observing.observation import Observation
-from ..statistics.arrays import Array
+from ..statistics.arrays import Array, Number
+from ..statistics.fallback import Fallback
 from ..statistics.limits import Limit
 from ..statistics.scores import EMAScores
 from .weighted import Weighted
@@ -21,7 +22,9 @@ class EMAIS(Weighted):
 
     tau: time constant, "linear" (tau = t, the paper's Linear-tau) or a number of steps; kappa: most copies of one
     sample to expect in a minibatch; warmup_epochs: epochs without replacement that fill the statistics first
-    (0: none; samples not seen yet then have weight 1); start: "zero" as in the paper, or "first".
+    (0: none; samples not seen yet then have weight 1); start: "zero" as in the paper, or "first". bound: the largest r,
+    kept by a share 1/bound of uniform draws; fallback: draw uniformly while the sampler is worse than that. Both are
+    off, as in the paper.
     Further options: see `Engine`. 20.75 bytes per sample.
 
     >>> imp = EMAIS(num_samples=1000, batch_size=10, tau=500.0)
@@ -45,6 +48,8 @@ class EMAIS(Weighted):
         seed: int = 0,
         *,
         start: str = "zero",
+        bound: float | None = None,
+        fallback: bool = False,
         **options: Any,
     ) -> None:
         if isinstance(tau, str) and tau == "auto":
@@ -54,7 +59,13 @@ class EMAIS(Weighted):
         where = {name: options[name] for name in ("device", "resident") if name in options}
         self._scores = EMAScores(num_samples, tau, start=start, unseen=UNSEEN, **where)
         self.kappa = positive_float("kappa", kappa)
+        self.bound = None if bound is None else number_above("bound", bound, 1)
+        if not isinstance(fallback, bool):
+            raise EmaisError(f"fallback must be True or False, got {fallback!r}")
         super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
+        self._fallback = Fallback(self.arrays) if fallback else None
+        if fallback or self.bound is not None:
+            self.source.uniform = self._uniform_share
 
     @property
     def scores(self) -> EMAScores:
@@ -64,25 +75,46 @@ class EMAIS(Weighted):
 
     def weigh(self, observed: Observation) -> tuple[Array, Array]:
         """UpdateStats and ComputeImportance."""
+        if self._fallback is not None and observed.r is not None:
+            self._fallback.add(observed.r, self._sampler.tree.coefficients(observed.index), observed.norms)
         return self._scores.learn(observed.step, observed.index, observed.norms)
+
+    def _uniform_share(self) -> Number:
+        """Of the draws: what bounds r, or all of them."""
+        share = 0.0 if self.bound is None else 1 / self.bound
+        return share if self._fallback is None else share + (1 - share) * self._fallback.active()
+
+    def probabilities(self) -> Tensor:
+        """With the uniform draws in it."""
+        with self._settled:
+            share = float(self._uniform_share())
+            return (1 - share) * self._sampler.probabilities() + share / self.num_samples
+
+    def report(self) -> dict[str, Any]:
+        """fallback_steps: steps so far that were drawn uniformly because the sampler was worse."""
+        return {} if self._fallback is None else {"fallback_steps": self._fallback.steps()}
 
     def all_weights(self) -> Tensor:
         """ComputeImportance for all samples."""
         return self._scores.weights()
 
     def saved_settings(self) -> dict[str, Any]:
-        """With tau, kappa and the start."""
-        return super().saved_settings() | {"kappa": self.kappa, "tau": self._scores.tau, "start": self._scores.start}
+        """With tau, kappa, the start, and what makes draws uniform."""
+        ours = {"kappa": self.kappa, "tau": self._scores.tau, "start": self._scores.start, "bound": self.bound}
+        return super().saved_settings() | ours | {"fallback": self._fallback is not None}
 
     def state(self) -> dict[str, Tensor]:
-        """Algorithm 1's state."""
-        return self._scores.state_dict()
+        """Algorithm 1's state, and the fall-back's."""
+        own = {} if self._fallback is None else {"fallback": self._fallback.saved.cpu().clone()}
+        return self._scores.state_dict() | own
 
     def limits(self, step: int) -> dict[str, Limit]:
         """Those of Algorithm 1's state."""
-        return self._scores.limits(step)
+        return self._scores.limits(step) | ({} if self._fallback is None else self._fallback.limits())
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""
-        self._scores.load_state_dict(state)
+        self._scores.load_state_dict({name: state[name] for name in ("mean", "var", "last_step")})
+        if self._fallback is not None:
+            self._fallback.saved.copy_(state["fallback"])
         super().load_state(state)

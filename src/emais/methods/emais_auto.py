@@ -36,7 +36,8 @@ class EMAISAuto(Weighted):
     """
 
     name = "emais-auto"
-    rule = None  # by the optimizer's class: linear or sqrt
+    rule = None  # by the optimizer's class: steady or steady-sqrt
+    steady = True
 
     def __init__(
         self,

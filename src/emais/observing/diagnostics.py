@@ -99,6 +99,11 @@ class Diagnostics:
             return float(self._monitor.lr_scale())
 
     @property
+    def rule(self) -> str:
+        """The learning-rate rule in force; "none" until an optimizer is attached."""
+        return self._monitor.rule
+
+    @property
     def nonfinite(self) -> int:
         """Gradient norms that were NaN, infinite or above 2^62, and left out of the statistics, so far."""
         with self._settled:
@@ -123,4 +128,4 @@ class Diagnostics:
 
     def __repr__(self) -> str:
         numbers = ", ".join(f"{k}={v:.4g}" for k, v in self.as_dict().items())
-        return f"Diagnostics({numbers}, rule={self._monitor.rule!r}, estimator={self.estimator!r})"
+        return f"Diagnostics({numbers}, rule={self.rule!r}, estimator={self.estimator!r})"

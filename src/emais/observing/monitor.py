@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..functional.rates import guard_scale, scale_ratio
+from ..functional.rates import MAX_SCALE, STEADY_MAX, guard_scale, scale_ratio
 from ..functional.traces import GradientSums, VarianceTraces
 from ..statistics.arrays import Arrays, Number
 from ..statistics.limits import ANY, FROM_0, NORM_MAX, Limit
 from .observation import Observation
 from .smoothing import RaisMoments, SmoothedSums, loaded_sums, saved_sums, usable
+from .steady import SteadyMoments
+from .summary import Averages
 
 OTHER_SHAPE = (
     "logits of another shape than those of the minibatch before, and no optimizer step between the two: the report and "
@@ -37,7 +39,9 @@ class Monitor:
     Paper: prop:tr_cov_est, eq:n_ems
     """
 
-    def __init__(self, smoothing: float, unbiased: bool, max_scale: float, arrays: Arrays) -> None:
+    def __init__(
+        self, smoothing: float, unbiased: bool, max_scale: float | None, arrays: Arrays, epoch: int = 50
+    ) -> None:
         self.unbiased, self.max_scale, self._arrays = unbiased, max_scale, arrays
         self.rule = "none"
         self.step: int | Tensor = 0
@@ -46,6 +50,7 @@ class Monitor:
         self.counts = torch.zeros(2, dtype=torch.int64, device=arrays.device)
         self._counts = arrays.array(self.counts)  # the same memory
         self._smoothed, self._rais = SmoothedSums(smoothing, arrays), RaisMoments(arrays)
+        self._steady, self.averages = SteadyMoments(arrays), Averages(epoch, arrays)
         self._window: GradientSums | None = None  # the latest
         self._factor: Number | None = None  # of the window, once it was asked for
         self._degenerate: bool | Tensor = False  # whether that factor was replaced by 1
@@ -62,6 +67,7 @@ class Monitor:
         arrays, norms = self._arrays, observed.norms
         sums = GradientSums(len(norms), arrays.moments(observed.r, norms), arrays.double(observed.grad))
         self._counts[0] += len(norms) - arrays.count(norms <= NORM_MAX)
+        self.averages.look(observed.r, norms)
         if self.open and self._window is not None and self._joins(self._window, sums):
             sums = self._window + sums
         if self._smoothed.smoothing and not self._smoothed.fits(sums):
@@ -87,6 +93,9 @@ class Monitor:
             self._smoothed.close(self._window)
         if self.rule == "rais":
             self._rais.close(self._window)
+        if self.rule.startswith("steady"):
+            self._steady.close(self._window)
+        self.averages.close(self._window, 1.0 if self._factor is None else self._factor, self._bound)
         self.open = False
 
     def sums(self) -> tuple[Tensor, Tensor]:
@@ -122,12 +131,25 @@ class Monitor:
             return 1.0
         if self._factor is None:
             assert self._window is not None
-            if self.rule == "rais":
-                ratio = self._rais.gain(self._window, self.open)
-            else:
-                ratio = scale_ratio(self._traces(self._window), self.rule)
-            self._factor, self._degenerate = guard_scale(ratio, self.max_scale)
+            self._factor, self._degenerate = guard_scale(self._ratio(self._window), self._bound)
         return self._factor
+
+    def _ratio(self, window: GradientSums) -> Number:
+        """The factor before it is guarded."""
+        if self.rule.startswith("steady"):
+            gain = self._steady.gain(window.num)
+            return gain**0.5 if self.rule == "steady-sqrt" else gain
+        if self.rule == "rais":
+            return self._rais.gain(window, self.open)
+        found: Number = scale_ratio(self._traces(window), self.rule)
+        return found
+
+    @property
+    def _bound(self) -> float:
+        """The largest factor."""
+        if self.max_scale is not None:
+            return self.max_scale
+        return STEADY_MAX if self.rule.startswith("steady") else MAX_SCALE
 
     def state_dict(self) -> dict[str, Any]:
         """Counts, what is averaged over steps, the open window if there is one, and the factor of one that is closed.
@@ -143,6 +165,8 @@ class Monitor:
             "step": int(self.step),
             "counts": self.counts.cpu().clone(),
             "rais_moments": self._rais.saved.cpu().clone(),
+            "steady": self._steady.saved.cpu().clone(),
+            "averages": self.averages.saved.cpu().clone(),
             "lr_scale": torch.tensor(scale, dtype=torch.float64, device="cpu"),
             "before": saved_sums(average, self._arrays),
             "window": saved_sums(self._window if self.open else None, self._arrays),
@@ -150,7 +174,13 @@ class Monitor:
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Refuse values that no run can have saved. A window that is open may hold a minibatch that is not finite."""
-        for name, limit in (("counts", FROM_0), ("rais_moments", ANY), ("lr_scale", Limit(0.0, finite=False))):
+        for name, limit in (
+            ("counts", FROM_0),
+            ("rais_moments", ANY),
+            ("steady", ANY),
+            ("averages", ANY),
+            ("lr_scale", Limit(0.0, finite=False)),
+        ):
             limit.check(state[name], f"monitor.{name}")
         for name in ("before", "window"):
             for part, high in (("num", 2.0**53), ("share", 1.0)):
@@ -165,6 +195,8 @@ class Monitor:
         self.open, self.added, self.step = window is not None, state["added"], state["step"]
         self.counts.copy_(state["counts"])
         self._rais.saved.copy_(state["rais_moments"])
+        self._steady.saved.copy_(state["steady"])
+        self.averages.saved.copy_(state["averages"])
         known = not math.isnan(state["lr_scale"])
         scale = state["lr_scale"].clone().to(self._arrays.device)
         self._factor, self._degenerate = self._arrays.number(scale) if known else None, False

@@ -12,13 +12,20 @@ from ..errors import EmaisError
 from ..observing.handover import Settled
 from ..observing.monitor import Monitor
 from ..statistics.arrays import Number
-from .rules import check_rule, default_rule
+from .effective_steps import Progress
+from .rules import check_decay, check_rule, default_rule
 from .scaling import ManualStep, StepScaler
 
 UNSTEPPED = (
     "{} minibatches were observed since an attached optimizer has stepped: attach the one that trains now, and "
     "remove() the old handle, if it is another; or its steps are being skipped, as GradScaler does while gradients are "
     "not finite. Until it steps no learning rate is scaled, and the report is of all of them together"
+)
+
+
+FORGOTTEN = (
+    "{} minibatches were observed and no optimizer is attached, so no learning rate is scaled: call "
+    'imp.attach(optimizer) before training, or imp.attach(optimizer, rule="none") to leave the rate alone'
 )
 
 
@@ -29,14 +36,23 @@ class Attached:
     factor; patience: minibatches that somebody may accumulate, at least 100.
     """
 
-    def __init__(self, monitor: Monitor, settled: Settled, scale: Callable[[Number], Number], patience: int) -> None:
-        self.monitor, self._settled, self._scale = monitor, settled, scale
+    def __init__(
+        self,
+        monitor: Monitor,
+        progress: Progress,
+        settled: Settled,
+        scale: Callable[[Number], Number],
+        patience: int,
+    ) -> None:
+        self.monitor, self._progress, self._settled, self._scale = monitor, progress, settled, scale
         self.scalers: tuple[StepScaler | ManualStep, ...] = ()
         self._loaded: list[int] = []  # `used` of optimizers that are still to be attached after a resume
         self.applied: Number = 1.0  # the factor of the latest step
         self._latest, self._patience, self._told = 0, max(100, patience), False  # minibatches at the latest step
 
-    def add(self, optimizer: Optimizer | None, rule: str | None) -> StepScaler | ManualStep:
+    def add(
+        self, optimizer: Optimizer | None, rule: str | None, steady: bool = False, scale_decay: bool = True
+    ) -> StepScaler | ManualStep:
         """Attach an optimizer, or an update of the user's own, under a rule (None: the one that suits its class)."""
         if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
             raise EmaisError(f"attach takes a torch optimizer, got {type(optimizer).__name__}")
@@ -44,13 +60,15 @@ class Attached:
             raise EmaisError("LBFGS cannot be used: it evaluates its closure several times, a draw is observed once")
         if any(s.optimizer is optimizer for s in self.scalers):
             raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
-        rule = check_rule(rule or default_rule(optimizer))
+        rule = check_rule(rule or default_rule(optimizer, steady))
         if self.scalers and rule != self.monitor.rule:
             raise EmaisError(
                 f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}: pass the "
                 "same rule= for each"
             )
-        scaler = ManualStep(self) if optimizer is None else StepScaler(optimizer, self)
+        if not scale_decay:
+            check_decay(optimizer)
+        scaler = ManualStep(self) if optimizer is None else StepScaler(optimizer, self, scale_decay)
         scaler.used = self._loaded.pop(0) if self._loaded else self.monitor.added
         self._latest = max(self._latest, scaler.used)
         self.scalers = (*self.scalers, scaler)
@@ -62,7 +80,7 @@ class Attached:
         with self._settled:
             self.scalers = tuple(s for s in self.scalers if s is not scaler)
             if not self.scalers:
-                self.monitor.rule, self.applied = "none", 1.0
+                self.monitor.rule, self.applied, self._told = "none", 1.0, True  # nothing was forgotten
 
     def lr_scale(self, scaler: StepScaler | ManualStep) -> Number:
         """The factor of a step; 1 if no minibatch has come since the last."""
@@ -73,9 +91,17 @@ class Attached:
     def stepped(self, scaler: StepScaler | ManualStep) -> None:
         """A step is over: what comes next belongs to another."""
         with self._settled:
+            if self.monitor.added > scaler.used and scaler is self.scalers[0]:  # of several, one counts the steps
+                self._progress.add(self.applied)
             scaler.used = self._latest = self.monitor.added
             self._told = False
             self.monitor.close()
+
+    def remind_to_attach(self) -> None:
+        """Say, once, that minibatches are observed and nothing is attached."""
+        if not self._told and self.monitor.added > self._patience:
+            self._told = True
+            warnings.warn(FORGOTTEN.format(self.monitor.added), stacklevel=2)
 
     def remind(self) -> None:
         """Say, once, that minibatches are observed and no attached optimizer steps."""

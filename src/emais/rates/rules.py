@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 from ..errors import EmaisError
 from ..functional.rates import LR_RULES
 
-RULES = (*LR_RULES, "rais")
+RULES = (*LR_RULES, "rais", "steady", "steady-sqrt")
 
 
 _LINEAR = ("SGD", "ASGD")
@@ -27,8 +27,8 @@ _SQRT = (
 )
 
 
-def default_rule(optimizer: Optimizer | None) -> str:
-    """The rule that suits an optimizer's class: linear for SGD, sqrt for the Adam family.
+def default_rule(optimizer: Optimizer | None, steady: bool = False) -> str:
+    """The rule that suits an optimizer's class: linear for SGD, sqrt for the Adam family; or their steady forms.
 
     Paper: sec:epsilon_ems
     """
@@ -36,9 +36,9 @@ def default_rule(optimizer: Optimizer | None) -> str:
         raise EmaisError(f"without an optimizer the rule must be given: one of {', '.join(RULES)}")
     names = {c.__name__ for c in type(optimizer).__mro__}
     if names.intersection(_SQRT):
-        return "sqrt"
+        return "steady-sqrt" if steady else "sqrt"
     if names.intersection(_LINEAR):
-        return "linear"
+        return "steady" if steady else "linear"
     raise EmaisError(
         f"no learning-rate rule is known for {type(optimizer).__name__}: pass rule= one of {', '.join(RULES)}"
     )
@@ -49,3 +49,16 @@ def check_rule(rule: str) -> str:
     if rule not in RULES:
         raise EmaisError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
     return rule
+
+
+def check_decay(optimizer: Optimizer | None) -> None:
+    """Refuse an optimizer whose weight decay is not simply multiplied by the rate."""
+    names = {c.__name__ for c in type(optimizer).__mro__}
+    groups = [] if optimizer is None else optimizer.param_groups
+    decoupled = all(group.get("decoupled_weight_decay", False) for group in groups)
+    if optimizer is None or not (names & {"SGD", "AdamW"} or decoupled):
+        kind = "an update of your own" if optimizer is None else type(optimizer).__name__
+        raise EmaisError(
+            f"scale_decay=False needs SGD, AdamW or another optimizer with decoupled weight decay, got {kind}: leave "
+            "it out, and the factor multiplies the weight decay, too"
+        )

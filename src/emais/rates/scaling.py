@@ -63,6 +63,8 @@ class ScaledGroup(MutableMapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         value = self.group[key]
+        if key == "weight_decay" and not self.scaler.scale_decay:
+            return self.scaler.unscaled(value)
         return self.scaler.scaled(value) if key == "lr" else value
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -105,8 +107,9 @@ class StepScaler:
     on the host, skips the step: the gradients are dropped, so neither parameters nor momentum change.
     """
 
-    def __init__(self, optimizer: Optimizer, attached: Attached) -> None:
+    def __init__(self, optimizer: Optimizer, attached: Attached, scale_decay: bool = True) -> None:
         self.optimizer, self._attached, self.used = optimizer, attached, 0
+        self.scale_decay = scale_decay
         self._factor: Number | None = None  # of the step under way
         # torch's loop over pre-hooks, and the place of its calls; the frame itself would keep its locals alive
         self._hooks: tuple[int, CodeType | None, int] = 0, None, 0
@@ -139,6 +142,10 @@ class StepScaler:
             factor = self._factor.to(rate.device) if isinstance(self._factor, Tensor) else self._factor
             return torch.mul(rate, factor, out=torch.empty_like(rate))
         return rate * float(self._factor)  # sync where the statistics live on a GPU: one float
+
+    def unscaled(self, decay: Any) -> Any:
+        """A weight decay that the step will multiply by the scaled rate: divided by the factor, it stays as it is."""
+        return decay / float(self._factor) if self._factor is not None and self._is_stepping() else decay
 
     def refuse_write(self) -> None:
         """Refuse a new rate from the optimizer's own step, once it has read the old one multiplied."""

@@ -24,6 +24,7 @@ class EffectiveSchedule:
     cycle_momentum=False); between two of its steps the rate is interpolated. Or a function of t, which gives what to
     multiply the optimizer's rate by; then pass `optimizer`. A function that takes tensors makes no host sync. t_eff
     stops at `num_steps` (default: the engine's, or the scheduler's own end: beyond it a cosine would rise again).
+    per_epoch: the scheduler counts epochs, ceil(M/N) effective steps each.
 
     Call `step()` after each `optimizer.step()`, in place of the scheduler's own. The factor itself is put on by
     `engine.attach`, as always.
@@ -43,12 +44,15 @@ class EffectiveSchedule:
         *,
         optimizer: Optimizer | None = None,
         num_steps: float | None = None,
+        per_epoch: bool = False,
     ) -> None:
         self._engine, self._function = engine, schedule
         self._scheduler: Any = schedule if hasattr(schedule, "step") else None
         if self._scheduler is not None:
             optimizer = _check_scheduler(self._scheduler).optimizer
-        self._given = engine.num_steps if num_steps is None else number_above("num_steps", num_steps, 0)
+        end = engine.progress.goal if engine.num_steps is None else engine.num_steps
+        self._given = end if num_steps is None else number_above("num_steps", num_steps, 0)
+        self._unit = math.ceil(engine.num_samples / engine.batch_size) if per_epoch else 1
         if optimizer is None or not (self._scheduler or callable(schedule)):
             raise EmaisError("a schedule that is a function of t needs optimizer=, whose rate it multiplies")
         self.optimizer: Optimizer = optimizer
@@ -66,7 +70,7 @@ class EffectiveSchedule:
         if self._given is not None and not isinstance(self._scheduler, OneCycleLR):
             return self._given
         taken = self._place + (self._high is not None)  # steps that the scheduler has made here
-        return min(taken + _left(self._scheduler), self._given or math.inf)
+        return min((taken + _left(self._scheduler)) * self._unit, self._given or math.inf)
 
     def step(self) -> None:
         """Move on by the factor of the optimizer's step that has just been made."""
@@ -80,14 +84,14 @@ class EffectiveSchedule:
 
     def _rates(self) -> list[Any]:
         if self._scheduler is None:
-            multiplier = self._function(self.t_eff)  # type: ignore[operator]
+            multiplier = self._function(self.t_eff / self._unit)  # type: ignore[operator]
             return [lr * multiplier for lr in self._low]
-        t = float(self.t_eff)  # sync where the statistics live on a GPU: one float
+        t = float(self.t_eff) / self._unit  # sync where the statistics live on a GPU: one float
         if self._high is None:
             if t == 0:
                 return self._low
             self._high = self._advance(self._low)
-        while self._place + 1 <= t and self._place + 1 < self.num_steps:
+        while self._place + 1 <= t and self._place + 1 < self.num_steps / self._unit:
             self._low, self._place = self._high, self._place + 1
             self._high = self._advance(self._low)
         part = t - self._place

@@ -51,6 +51,7 @@ def train(
     lr: float,
     weight_decay: float,
     seed: int,
+    rule: str | None = None,
     on_step: Callable[[], None] | None = None,
 ) -> Run:
     """Train `model()` once with a method, on the CPU. The five lines marked are all that the library changes."""
@@ -61,7 +62,7 @@ def train(
 
     imp = emais.create(method, len(dataset), batch_size=batch_size, num_steps=num_steps, seed=seed)  # 1
     loader = imp.loader(dataset)  # 2: instead of DataLoader(dataset, batch_size, shuffle=True)
-    imp.attach(optimizer)  # 3: scales each step's learning rate
+    imp.attach(optimizer, rule)  # 3: scales each step's learning rate
 
     log = Recorder(imp, num_steps, lambda: error_rate(net, data))
     for (x, y), draw in loader:  # 4: the draw comes with its minibatch

@@ -1,0 +1,104 @@
+"""The summary of many steps: exact on streams that are known, an interval that covers, words that promise nothing."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import emais
+from emais.functional.traces import GradientSums
+from emais.observing.summary import Averages, Summary
+from emais.statistics.arrays import arrays_on
+
+M, N = 50, 8
+
+
+def stream(seed, steps, grads, p):
+    """Averages over `steps` minibatches drawn with p from gradients (M, D)."""
+    rng, r = np.random.default_rng(seed), 1 / (M * p)
+    arrays = arrays_on("cpu")
+    averages = Averages(10 * steps, arrays)
+    for _ in range(steps):
+        index = rng.choice(M, N, p=p)
+        norms = np.linalg.norm(grads[index], axis=1)
+        averages.look(r[index], norms)
+        averages.close(GradientSums(N, arrays.moments(r[index], norms), r[index] @ grads[index]), 2.0, 10.0)
+    return averages.summary(steps, 2.0 * steps, 0, "steady")
+
+
+@pytest.fixture(scope="module")
+def known():
+    rng = np.random.default_rng(0)
+    grads = rng.normal(size=(M, 3)) * np.exp(rng.normal(size=(M, 1)))
+    p = np.linalg.norm(grads, axis=1) ** 0.5
+    p /= p.sum()
+    square, mean = (grads**2).sum(1), (grads.mean(0) ** 2).sum()
+    drawn, uniform, best = (square / (M * p)).mean(), square.mean(), np.sqrt(square).mean() ** 2
+    return grads, p, (drawn - best) / (uniform - best), N * (uniform - mean) / (drawn - mean)
+
+
+def test_it_converges_to_the_truth(known):
+    grads, p, score, n_ems = known
+    found = stream(1, 20_000, grads, p)
+    assert found.score == pytest.approx(score, abs=0.01)
+    assert found.n_ems == pytest.approx(n_ems, rel=0.02)
+    assert found.batch_size == N
+    assert found.max_r == pytest.approx(1 / (M * p.min()))
+    assert (found.lr_scale, found.bounded, found.steps_saved) == (2.0, 0.0, 20_000.0)
+
+
+def test_the_interval_covers(known):
+    grads, p, score, _ = known
+    found = [stream(seed, 100, grads, p) for seed in range(200)]
+    inside = np.mean([s.score_low <= score <= s.score_high for s in found])
+    assert 0.88 <= inside <= 0.99
+
+
+def test_nothing_to_gain_has_no_score():
+    rng = np.random.default_rng(0)
+    grads = rng.normal(size=(M, 3))
+    grads /= np.linalg.norm(grads, axis=1, keepdims=True)  # all norms are 1: no sampler beats uniform
+    found = stream(0, 200, grads, np.full(M, 1 / M))
+    assert math.isnan(found.score)
+    assert "could gain nothing" in str(found)
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_of_an_engine(resident):
+    torch.manual_seed(0)
+    x = torch.randn(300, 4) * torch.randn(300, 1).exp()
+    y, model = (x[:, 0] > 0).long(), torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    imp = emais.EMAISAuto(300, 20, num_steps=200, resident=resident)
+    assert str(imp.summary()) == "No step was observed yet."
+    imp.attach(optimizer)
+    applied = []
+    for _ in range(200):
+        draw = imp.draw()
+        z = model(x[draw.index])
+        optimizer.zero_grad()
+        imp.loss(torch.nn.functional.cross_entropy(z, y[draw.index], reduction="none"), z, draw).backward()
+        optimizer.step()
+        applied.append(float(imp.attached.applied))
+    found = imp.summary()
+    assert isinstance(found, Summary)
+    assert found.steps == 200
+    assert found.effective_steps == pytest.approx(sum(applied))
+    assert found.score_low < found.score < found.score_high < 1
+    assert found.n_ems > 25
+    assert found.max_r <= 10
+    assert f"200 steps with the rule steady were worth {sum(applied):.0f}." in str(found)
+    for word in ("accuracy", "test error", "better model"):
+        assert word not in str(found)
+
+
+def test_bad_gradients_leave_it_alone():
+    arrays = arrays_on("cpu")
+    averages = Averages(10, arrays)
+    for bad in (math.nan, math.inf):
+        averages.look(np.ones(2), np.array([bad, 1.0]))
+        averages.close(GradientSums(2, np.full(3, bad), np.full(1, bad)), 1.0, 10.0)
+    averages.look(np.ones(2), np.zeros(2))
+    assert averages.saved[:-4].count_nonzero() == 0
+    assert averages.saved[-4] == 0
