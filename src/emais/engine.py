@@ -166,8 +166,8 @@ class Engine(Hooks):
     def summary(self) -> Summary:
         """What the latest epoch, and the run, looked like: numbers from sums over many steps. Waits for a device."""
         with self._settled:
-            fallback, done = int(self.report().get("fallback_steps", 0)), self.progress
-            return self.monitor.averages.summary(done.steps(), done.effective(), fallback, self.monitor.rule)
+            fallback, monitor = int(self.report().get("fallback_steps", 0)), self.monitor
+            return monitor.recent.summary(self.progress.effective(), fallback, monitor.rule, monitor.bound)
 
     # ---- observing
 

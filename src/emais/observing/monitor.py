@@ -16,7 +16,7 @@ from ..statistics.limits import ANY, FROM_0, NORM_MAX, Limit
 from .observation import Observation
 from .smoothing import RaisMoments, SmoothedSums, loaded_sums, saved_sums, usable
 from .steady import SteadyMoments
-from .summary import Averages
+from .summary import RecentWindows
 
 OTHER_SHAPE = (
     "logits of another shape than those of the minibatch before, and no optimizer step between the two: the report and "
@@ -50,7 +50,7 @@ class Monitor:
         self.counts = torch.zeros(2, dtype=torch.int64, device=arrays.device)
         self._counts = arrays.array(self.counts)  # the same memory
         self._smoothed, self._rais = SmoothedSums(smoothing, arrays), RaisMoments(arrays)
-        self._steady, self.averages = SteadyMoments(arrays), Averages(epoch, arrays)
+        self._steady, self.recent = SteadyMoments(arrays), RecentWindows(epoch, arrays)
         self._window: GradientSums | None = None  # the latest
         self._factor: Number | None = None  # of the window, once it was asked for
         self._degenerate: bool | Tensor = False  # whether that factor was replaced by 1
@@ -67,7 +67,7 @@ class Monitor:
         arrays, norms = self._arrays, observed.norms
         sums = GradientSums(len(norms), arrays.moments(observed.r, norms), arrays.double(observed.grad))
         self._counts[0] += len(norms) - arrays.count(norms <= NORM_MAX)
-        self.averages.look(observed.r, norms)
+        self.recent.look(observed.r, norms, joins=self.open)
         if self.open and self._window is not None and self._joins(self._window, sums):
             sums = self._window + sums
         if self._smoothed.smoothing and not self._smoothed.fits(sums):
@@ -93,9 +93,11 @@ class Monitor:
             self._smoothed.close(self._window)
         if self.rule == "rais":
             self._rais.close(self._window)
+        grad, num = self._window.grad, self._window.num
+        sums = self._arrays.concatenate((self._window.moments, (grad @ grad)[None]))
         if self.rule.startswith("steady"):
-            self._steady.close(self._window)
-        self.averages.close(self._window, 1.0 if self._factor is None else self._factor, self._bound)
+            self._steady.close(sums, num)
+        self.recent.close(sums, 1.0 if self._factor is None else self._factor, num)
         self.open = False
 
     def sums(self) -> tuple[Tensor, Tensor]:
@@ -131,7 +133,7 @@ class Monitor:
             return 1.0
         if self._factor is None:
             assert self._window is not None
-            self._factor, self._degenerate = guard_scale(self._ratio(self._window), self._bound)
+            self._factor, self._degenerate = guard_scale(self._ratio(self._window), self.bound)
         return self._factor
 
     def _ratio(self, window: GradientSums) -> Number:
@@ -145,7 +147,7 @@ class Monitor:
         return found
 
     @property
-    def _bound(self) -> float:
+    def bound(self) -> float:
         """The largest factor."""
         if self.max_scale is not None:
             return self.max_scale
@@ -166,7 +168,7 @@ class Monitor:
             "counts": self.counts.cpu().clone(),
             "rais_moments": self._rais.saved.cpu().clone(),
             "steady": self._steady.saved.cpu().clone(),
-            "averages": self.averages.saved.cpu().clone(),
+            "recent": {"rows": self.recent.rows.cpu().clone(), "count": self.recent.count.cpu().clone()},
             "lr_scale": torch.tensor(scale, dtype=torch.float64, device="cpu"),
             "before": saved_sums(average, self._arrays),
             "window": saved_sums(self._window if self.open else None, self._arrays),
@@ -178,10 +180,10 @@ class Monitor:
             ("counts", FROM_0),
             ("rais_moments", ANY),
             ("steady", ANY),
-            ("averages", ANY),
             ("lr_scale", Limit(0.0, finite=False)),
         ):
             limit.check(state[name], f"monitor.{name}")
+        FROM_0.check(state["recent"]["count"], "monitor.recent.count")
         for name in ("before", "window"):
             for part, high in (("num", 2.0**53), ("share", 1.0)):
                 Limit(0.0, high).check(state[name][part], f"monitor.{name}.{part}")
@@ -196,7 +198,8 @@ class Monitor:
         self.counts.copy_(state["counts"])
         self._rais.saved.copy_(state["rais_moments"])
         self._steady.saved.copy_(state["steady"])
-        self.averages.saved.copy_(state["averages"])
+        self.recent.rows.copy_(state["recent"]["rows"])
+        self.recent.count.copy_(state["recent"]["count"])
         known = not math.isnan(state["lr_scale"])
         scale = state["lr_scale"].clone().to(self._arrays.device)
         self._factor, self._degenerate = self._arrays.number(scale) if known else None, False

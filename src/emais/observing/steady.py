@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from ..functional.rates import steady_gain
-from ..functional.traces import GradientSums
-from ..statistics.arrays import Arrays, Number
+from ..statistics.arrays import Array, Arrays, Number
 
 STEPS, SAMPLES = 50, 1024  # that the averages look back on, whichever is more
-
-
-def window_means(window: GradientSums, arrays: Arrays) -> tuple[Number, Number, Number, Number]:
-    """Means over a window of r^2|g|^2, r|g|^2 and r|g|, and over its pairs of different samples of r r' <g, g'>."""
-    n, number = window.num, arrays.number
-    square, linear, norm = (number(window.moments[k]) for k in range(3))
-    pairs = (number(window.grad @ window.grad) - square) / (n * (n - 1)) if n > 1 else 0 * square
-    return square / n, linear / n, norm / n, pairs
 
 
 class SteadyMoments:
@@ -29,21 +22,28 @@ class SteadyMoments:
 
     def __init__(self, arrays: Arrays) -> None:
         self._arrays = arrays
-        # drawn, uniform, mean, weight
-        self.saved = torch.zeros(4, dtype=torch.float64, device=arrays.device)
+        # means of r^2|g|^2, r|g|^2 and r|g|; |sum r g|^2/(n (n - 1)); weight
+        self.saved = torch.zeros(5, dtype=torch.float64, device=arrays.device)
         self._moments = arrays.array(self.saved)  # the same memory
+        self._parts: dict[float, Array] = {}  # by n: what makes means of sums
 
-    def close(self, window: GradientSums) -> None:
-        """Take a window in. One that is not finite changes nothing."""
-        arrays, n = self._arrays, window.num
-        drawn, uniform, _, pairs = window_means(window, arrays)
-        share = 1 / max(STEPS, SAMPLES / n)
-        new = arrays.stack((drawn, uniform, pairs, 0 * pairs + 1))
-        self._moments[:] += arrays.where(arrays.finite(new), share * (new - self._moments), 0.0)  # type: ignore[assignment]
+    def close(self, sums: Array, num: float) -> None:
+        """Take in a window's four sums. One that is not finite changes nothing."""
+        arrays, parts = self._arrays, self._parts.get(num)
+        if parts is None:
+            pairs = num * (num - 1) or math.inf
+            found = torch.tensor([1 / num, 1 / num, 1 / num, 1 / pairs], dtype=torch.float64, device=arrays.device)
+            parts = self._parts[num] = arrays.array(found)
+        share = 1 / max(STEPS, SAMPLES / num)
+        new = sums * parts
+        known = arrays.finite(new)
+        self._moments[:4] += arrays.where(known, share * (new - self._moments[:4]), 0.0)  # type: ignore[assignment]
+        self._moments[4:] += share * known * (1 - self._moments[4:])
 
     def gain(self, num: float) -> Number:
         """The gain of a step with so many samples."""
         number = self._arrays.number
-        drawn, uniform, mean, weight = (number(self._moments[k]) for k in range(4))
+        drawn, uniform, _, square, weight = (number(self._moments[k]) for k in range(5))
+        mean = square - drawn / (num - 1) if num > 1 else 0 * square
         gain: Number = 1 + weight * (steady_gain(uniform, drawn, mean, num) - 1)
         return gain

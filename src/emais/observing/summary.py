@@ -6,24 +6,23 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from ..functional.traces import GradientSums
 from ..statistics.arrays import Array, Arrays, Number
-from .steady import window_means
 
 NORMAL = 1.96  # half the width of a 95 % interval, in standard deviations
 TINY = 1e-300  # makes 0/0 a 0
-KEPT = ("drawn", "uniform", "norm", "pairs", "factor", "bounded")  # what is averaged
+MOST = 1000  # windows to look back on
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Numbers of about the latest epoch, from sums over its steps; `score_low` to `score_high` is a 95 % interval.
+    """Numbers of the latest epoch, of at most 1,000 steps, from their sums; score_low to score_high: a 95 % interval.
 
     n_ems: effective minibatch size; score: S(W), NaN where no sampler could be told from a uniform one; lr_scale: mean
-    learning-rate factor; bounded: share of the steps whose factor was at its bound. Of the whole run: max_r, the
-    largest r; max_share, the largest part of a minibatch's gradient norms that came from one sample; fallback_steps;
-    steps and effective_steps; steps_saved, their difference.
+    learning-rate factor; bounded: share of the steps whose factor was at its bound; max_r: the largest r; max_share:
+    the largest part of a minibatch's gradient norms that came from one sample. Of the whole run: fallback_steps; steps
+    and effective_steps; steps_saved, their difference.
     """
 
     batch_size: float
@@ -57,70 +56,84 @@ class Summary:
         return f"{sentence} {self.steps} steps with the rule {self.rule} were worth {self.effective_steps:.0f}."
 
 
-class Averages:
-    """Moving averages over closed windows of what a summary needs, and of all products of two of them.
+class RecentWindows:
+    """What a summary needs of the latest windows, a row each, in a ring that is written in place.
 
-    The products give the variance of the averages. Both look back on `length` windows. All is written in place.
+    A row has the sums of r^2|g|^2, r|g|^2 and r|g|, |sum r g|^2, the factor of the step, the number of samples, the
+    largest r, and the largest r|g|. Nothing is computed from them before somebody asks: a step has other things to do.
     """
 
     def __init__(self, length: int, arrays: Arrays) -> None:
-        self._arrays, self._length = arrays, max(2, length)
-        width = len(KEPT)
-        # averages, their products, and last: windows so far, samples a window, the largest r, the largest share
-        self.saved = torch.zeros(width + width * width + 4, dtype=torch.float64, device=arrays.device)
-        values = arrays.array(self.saved)
-        self._means, self._products = values[:width], values[width : width + width * width]
-        self._whole = values[-4:]
+        self._arrays = arrays
+        length = min(max(2, length), MOST)
+        self.rows = torch.full((length, 8), math.nan, dtype=torch.float64, device=arrays.device)
+        self.count = torch.zeros(1, dtype=torch.int64, device=arrays.device)  # windows so far
+        self._rows, self._count = arrays.array(self.rows), arrays.array(self.count)  # the same memory
+        self._largest: Array | None = None  # r and r|g| of the window that is open
 
-    def look(self, r: Array, norms: Array) -> None:
-        """A minibatch, for what is largest."""
-        arrays, whole = self._arrays, self._whole
-        parts = arrays.double(r) * norms
-        largest, total = arrays.number(parts.max()), arrays.number(parts.sum())
-        found = arrays.stack((r.max(), largest / (total + TINY)))
-        whole[2:] = arrays.where(found > whole[2:], found, whole[2:])  # type: ignore[assignment]  # NaN is not above
+    def look(self, r: Array, norms: Array, joins: bool) -> None:
+        """A minibatch, for what is largest; joins: others of the same window came before it."""
+        arrays, before = self._arrays, self._largest
+        found = arrays.stack((r.max(), (r * norms).max()))
+        self._largest = arrays.where(found > before, found, before) if joins and before is not None else found
 
-    def close(self, window: GradientSums, factor: Number, bound: float) -> None:
-        """Take in a window whose step had this factor."""
-        arrays, means = self._arrays, window_means(window, self._arrays)
-        scale = factor + 0 * means[0]  # where the means are
-        new = arrays.stack((*means, scale, 1.0 * (scale >= bound)))
-        fine = arrays.finite(new)
-        self._whole[0] += fine
-        share = fine * arrays.at_least(1 / arrays.at_least(self._whole[0], 1.0), 1 / self._length)
-        new = arrays.where(fine, new, 0.0)
-        self._means += share * (new - self._means)
-        self._products += share * ((new[:, None] * new).reshape(-1) - self._products)
-        self._whole[1] += share * (window.num - self._whole[1])
+    def close(self, sums: Array, factor: Number, num: float) -> None:
+        """A window is over: its four sums, and the factor of its step."""
+        arrays = self._arrays
+        largest = arrays.pair(math.nan, math.nan) if self._largest is None else self._largest
+        row = arrays.concatenate((sums, arrays.pair(factor, num), largest))
+        self._rows[self._count % len(self.rows)] = row  # type: ignore[assignment]
+        self._count += 1
 
-    def summary(self, steps: int, effective: float, fallback: int, rule: str) -> Summary:
+    def summary(self, effective: float, fallback: int, rule: str, bound: float) -> Summary:
         """The numbers; waits for a device."""
-        values = self.saved.cpu()
-        width = len(KEPT)
-        drawn, uniform, norm, pairs, factor, bounded = values[:width].tolist()
-        count, num, largest, share = values[-4:].tolist()
-        nan = math.nan
-        covariance = values[width : width * (width + 1)].view(width, width) - torch.outer(
-            values[:width], values[:width]
-        )
-        covariance /= max(1.0, min(count, 2 * self._length))  # of averages over so many windows
-        best = norm * norm
-        room, room_error = uniform - best, _error(covariance, [0.0, 1.0, -2 * norm, 0.0, 0.0, 0.0])
-        score = low = high = nan
-        if count > 1 and room > NORMAL * room_error:
-            score = (drawn - best) / room
-            slope = [1 / room, -score / room, 2 * norm * (score - 1) / room, 0.0, 0.0, 0.0]
-            half = NORMAL * _error(covariance, slope)
-            low, high = score - half, score + half
-        gap = drawn - pairs
-        n_ems = num * (uniform - pairs) / gap if count and gap > 0 else nan
+        steps = int(self.count)
+        rows = self.rows.cpu()
+        rows = rows[rows.isfinite().all(1)]
+        if not len(rows):
+            nan = math.nan
+            return Summary(
+                nan, nan, nan, nan, nan, 1.0, 0.0, nan, nan, fallback, steps, effective, effective - steps, rule
+            )
+        n, factor = rows[:, 5], rows[:, 4]
+        means = rows[:, :4] / n.unsqueeze(1)  # of r^2|g|^2, r|g|^2 and r|g|
+        means[:, 3] = (rows[:, 3] - rows[:, 0]) / (n * (n - 1)).clamp(min=1)  # of pairs
+        drawn, uniform, _, pairs = means.mean(0).tolist()
+        score, low, high = _score(means)
+        gap, size = drawn - pairs, float(n.mean())
         return Summary(
-            num, n_ems, score, low, high, factor if count else 1.0, bounded, largest, share, fallback, steps, effective,
-            effective - steps, rule,
-        )  # fmt: skip
+            batch_size=size,
+            n_ems=size * (uniform - pairs) / gap if gap > 0 else math.nan,
+            score=score,
+            score_low=low,
+            score_high=high,
+            lr_scale=float(factor.mean()),
+            bounded=float((factor >= bound).double().mean()),
+            max_r=float(rows[:, 6].max()),
+            max_share=float((rows[:, 7] / rows[:, 2].clamp(min=TINY)).max()),
+            fallback_steps=fallback,
+            steps=steps,
+            effective_steps=effective,
+            steps_saved=effective - steps,
+            rule=rule,
+        )
 
 
-def _error(covariance: torch.Tensor, slope: list[float]) -> float:
+def _score(means: Tensor) -> tuple[float, float, float]:
+    """S(W) and its interval, from windows' means of r^2|g|^2, r|g|^2 and r|g|; NaN where there is nothing to gain."""
+    drawn, uniform, norm = means[:, :3].mean(0).tolist()
+    room, nothing = uniform - norm**2, (math.nan, math.nan, math.nan)
+    if len(means) < 2:
+        return nothing
+    covariance = means[:, :3].T.cov() / len(means)  # of their averages
+    if not room > NORMAL * _error(covariance, [0.0, 1.0, -2 * norm]):
+        return nothing
+    score = (drawn - norm**2) / room
+    half = NORMAL * _error(covariance, [1 / room, -score / room, 2 * norm * (score - 1) / room])
+    return score, score - half, score + half
+
+
+def _error(covariance: Tensor, slope: list[float]) -> float:
     """Standard error of a function of the averages, from its slopes."""
     s = torch.tensor(slope, dtype=torch.float64, device="cpu")
     return math.sqrt(max(0.0, float(s @ covariance @ s)))

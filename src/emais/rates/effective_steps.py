@@ -33,21 +33,16 @@ class Progress:
             self.goal = positive_float("effective_steps", effective_steps)
             if num_steps is not None:
                 raise EmaisError(TWO_ENDS.format(effective_steps, num_steps))
-        self.saved = torch.zeros(2, dtype=torch.float64, device=arrays.device)  # effective steps, steps
-        self._counts = arrays.array(self.saved)  # the same memory
+        self.saved = torch.zeros(1, dtype=torch.float64, device=arrays.device)
+        self._effective = arrays.array(self.saved)  # the same memory
 
     def add(self, factor: Number) -> None:
         """A step was made."""
-        self._counts[0] += factor
-        self._counts[1] += 1
+        self._effective += factor
 
     def effective(self) -> float:
         """Effective steps so far; waits for a device."""
-        return float(self._counts[0])
-
-    def steps(self) -> int:
-        """Steps so far; waits for a device."""
-        return int(self._counts[1])
+        return float(self._effective[0])
 
     def finished(self) -> bool:
         """Whether the goal is reached."""

@@ -56,6 +56,9 @@ class Arrays(Protocol):
     def finite(self, x: Array) -> Any:
         """Whether all values are finite."""
 
+    def pair(self, a: Number, b: float) -> Array:
+        """Two numbers as an array, in float64."""
+
     def norms(self, x: Array) -> Array:
         """Euclidean norms of the rows: (N, D) -> (N,)."""
 
@@ -112,6 +115,10 @@ class HostArrays:
     def finite(self, x: np.ndarray) -> Any:
         """Whether all values are finite."""
         return np.logical_and.reduce(np.isfinite(x), None)
+
+    def pair(self, a: Number, b: float) -> np.ndarray:
+        """Of floats."""
+        return np.array((a, b), np.float64)
 
     def norms(self, x: np.ndarray) -> np.ndarray:
         """Of the rows."""
@@ -175,6 +182,12 @@ class DeviceArrays:
     def finite(self, x: Tensor) -> Tensor:
         """Whether all values are finite."""
         return x.isfinite().all()
+
+    def pair(self, a: Number, b: float) -> Tensor:
+        """A copy of `a`, and `b` beside it."""
+        found = torch.full((2,), b, dtype=torch.float64, device=self.device)
+        found[0] = a
+        return found
 
     def norms(self, x: Tensor) -> Tensor:
         """Of the rows."""
