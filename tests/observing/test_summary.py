@@ -111,3 +111,29 @@ def test_bad_gradients_leave_it_alone(known):
     found = recent.summary(100.0, 0, "steady", 10.0)
     assert (found.score, found.n_ems, found.max_share) == (want.score, want.n_ems, want.max_share)
     assert found.steps == 60
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_a_resume_between_two_minibatches_of_a_step_has_the_same_summary(resident):
+    def made():
+        imp = emais.EMAIS(100, 10, num_steps=100, resident=resident)
+        return imp, imp.attach(None, rule="linear")
+
+    def half(imp):
+        draw = imp.draw()
+        z = torch.ones(10, 2, requires_grad=True)
+        imp.loss((z * grads[draw.index]).sum(1), z, draw)
+
+    grads = torch.randn(100, 2, generator=torch.Generator().manual_seed(0)).exp()
+    (imp, manual), (again, other) = made(), made()
+    for _ in range(30):
+        half(imp)
+        half(imp)
+        manual.lr_scale()
+    half(imp)
+    again.load_state_dict(imp.state_dict())
+    for engine, step in ((imp, manual), (again, other)):
+        half(engine)
+        step.lr_scale()
+    assert again.summary() == imp.summary()
+    assert imp.summary().batch_size == 20

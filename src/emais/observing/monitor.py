@@ -67,8 +67,9 @@ class Monitor:
         arrays, norms = self._arrays, observed.norms
         sums = GradientSums(len(norms), arrays.moments(observed.r, norms), arrays.double(observed.grad))
         self._counts[0] += len(norms) - arrays.count(norms <= NORM_MAX)
-        self.recent.look(observed.r, norms, joins=self.open)
-        if self.open and self._window is not None and self._joins(self._window, sums):
+        joins = self.open and self._window is not None and self._joins(self._window, sums)
+        self.recent.look(observed.r, norms, joins)
+        if joins and self._window is not None:
             sums = self._window + sums
         if self._smoothed.smoothing and not self._smoothed.fits(sums):
             warnings.warn(STARTS_AGAIN, stacklevel=2)
@@ -168,7 +169,7 @@ class Monitor:
             "counts": self.counts.cpu().clone(),
             "rais_moments": self._rais.saved.cpu().clone(),
             "steady": self._steady.saved.cpu().clone(),
-            "recent": {"rows": self.recent.rows.cpu().clone(), "count": self.recent.count.cpu().clone()},
+            "recent": self.recent.state_dict(),
             "lr_scale": torch.tensor(scale, dtype=torch.float64, device="cpu"),
             "before": saved_sums(average, self._arrays),
             "window": saved_sums(self._window if self.open else None, self._arrays),
@@ -198,8 +199,7 @@ class Monitor:
         self.counts.copy_(state["counts"])
         self._rais.saved.copy_(state["rais_moments"])
         self._steady.saved.copy_(state["steady"])
-        self.recent.rows.copy_(state["recent"]["rows"])
-        self.recent.count.copy_(state["recent"]["count"])
+        self.recent.load_state_dict(state["recent"])
         known = not math.isnan(state["lr_scale"])
         scale = state["lr_scale"].clone().to(self._arrays.device)
         self._factor, self._degenerate = self._arrays.number(scale) if known else None, False

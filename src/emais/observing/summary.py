@@ -68,22 +68,32 @@ class RecentWindows:
         length = min(max(2, length), MOST)
         self.rows = torch.full((length, 8), math.nan, dtype=torch.float64, device=arrays.device)
         self.count = torch.zeros(1, dtype=torch.int64, device=arrays.device)  # windows so far
-        self._rows, self._count = arrays.array(self.rows), arrays.array(self.count)  # the same memory
-        self._largest: Array | None = None  # r and r|g| of the window that is open
+        self.largest = torch.zeros(2, dtype=torch.float64, device=arrays.device)  # r and r|g| of the latest window
+        # the same memory
+        self._rows, self._count, self._largest = map(arrays.array, (self.rows, self.count, self.largest))
 
     def look(self, r: Array, norms: Array, joins: bool) -> None:
         """A minibatch, for what is largest; joins: others of the same window came before it."""
-        arrays, before = self._arrays, self._largest
-        found = arrays.stack((r.max(), (r * norms).max()))
-        self._largest = arrays.where(found > before, found, before) if joins and before is not None else found
+        found = self._arrays.stack((r.max(), (r * norms).max()))
+        if joins:
+            found = self._arrays.where(found > self._largest, found, self._largest)
+        self._largest[:] = found
 
     def close(self, sums: Array, factor: Number, num: float) -> None:
         """A window is over: its four sums, and the factor of its step."""
         arrays = self._arrays
-        largest = arrays.pair(math.nan, math.nan) if self._largest is None else self._largest
-        row = arrays.concatenate((sums, arrays.pair(factor, num), largest))
+        row = arrays.concatenate((sums, arrays.pair(factor, num), self._largest))
         self._rows[self._count % len(self.rows)] = row  # type: ignore[assignment]
         self._count += 1
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All of it, copied to the CPU."""
+        return {name: getattr(self, name).cpu().clone() for name in ("rows", "count", "largest")}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state_dict` gave."""
+        for name, value in state.items():
+            getattr(self, name).copy_(value)
 
     def summary(self, effective: float, fallback: int, rule: str, bound: float) -> Summary:
         """The numbers; waits for a device."""
