@@ -77,7 +77,7 @@ class RecentWindows:
         found = self._arrays.stack((r.max(), (r * norms).max()))
         if joins:
             found = self._arrays.where(found > self._largest, found, self._largest)
-        self._largest[:] = found
+        self._largest[:] = found  # type: ignore[assignment]
 
     def close(self, sums: Array, factor: Number, num: float) -> None:
         """A window is over: its four sums, and the factor of its step."""
