@@ -157,7 +157,7 @@ class Facts:
 
     def minutes(self, label: str) -> float:
         """Of training, of all runs of the paper's methods in a table."""
-        return sum(r.ms_per_step * r.num_steps for r in self.runs(label)) / 6e4
+        return sum(r.ms_per_step * r.steps for r in self.runs(label)) / 6e4
 
     def runs(self, label: str) -> list[RunRecord]:
         """All runs of the paper's methods in a table."""
