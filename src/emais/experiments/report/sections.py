@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..analysis.coverage import mostly_run, not_run_yet
+from ..analysis.harm_differences import Harm
 from ..analysis.paper import ALL, RUN_SECONDS, SEEDS
 from ..analysis.settings import by_row, item_title, of_item, present, title_of
 from ..numbers import decimal
@@ -17,6 +18,7 @@ from .figures.dots import DOTS_NOTE, dot_plot
 from .figures.methods import figures
 from .pages import Part, Section
 from .tables.cells import Cell, Table
+from .tables.harm import HARM_TITLE, harm_tables
 from .tables.results import tables
 from .tables.step_times import time_tables
 
@@ -27,9 +29,10 @@ RUNS_NOTE = (
 
 
 def grouped(
-    records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = ()
+    records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = (), harm: Harm | None = None
 ) -> dict[str, list[Section]]:
     """All sections that there are results for: the paper's tables, the paper's figures, and what goes beyond it."""
+    suite = harm_tables(harm) if harm else []
     drawn = [
         Section(f.label, f.title, [f.pictures(), *own_tables(f.label, records)]) for f in figures(records, timings)
     ]
@@ -40,6 +43,7 @@ def grouped(
         "The paper’s figures": [*papers, *study_sections(study)],
         "Beyond the paper": [*table_sections("", records), *beyond],
         "A second study: LeNet5-ReLU": table_sections("relu_", records),
+        "The harm suite": [Section("harm", HARM_TITLE, suite)] if suite else [],
     }
 
 
