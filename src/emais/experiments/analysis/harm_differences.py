@@ -120,6 +120,10 @@ class Harm:
         """Percent of SGD-Scan's steps, as a mean over problems."""
         return statistics.mean(c.steps for c in self.of(entry))
 
+    def count(self, entry: Entry) -> int:
+        """How many runs of a method there are."""
+        return sum(len(c.own) for c in self.of(entry))
+
     def diverged(self, entry: Entry) -> int:
-        """How many runs of a method diverged."""
+        """How many of them diverged."""
         return sum(c.diverged for c in self.of(entry))

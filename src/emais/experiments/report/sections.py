@@ -32,7 +32,6 @@ def grouped(
     records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = (), harm: Harm | None = None
 ) -> dict[str, list[Section]]:
     """All sections that there are results for: the paper's tables, the paper's figures, and what goes beyond it."""
-    suite = harm_tables(harm) if harm else []
     drawn = [
         Section(f.label, f.title, [f.pictures(), *own_tables(f.label, records)]) for f in figures(records, timings)
     ]
@@ -43,8 +42,14 @@ def grouped(
         "The paper’s figures": [*papers, *study_sections(study)],
         "Beyond the paper": [*table_sections("", records), *beyond],
         "A second study: LeNet5-ReLU": table_sections("relu_", records),
-        "The harm suite": [Section("harm", HARM_TITLE, suite)] if suite else [],
+        **harm_group(harm),
     }
+
+
+def harm_group(harm: Harm | None) -> dict[str, list[Section]]:
+    """The harm suite, if it was run."""
+    made = harm_tables(harm) if harm else []
+    return {"The harm suite": [Section("harm", HARM_TITLE, made)]} if made else {}
 
 
 def own_tables(label: str, records: Sequence[Record]) -> list[Table]:
