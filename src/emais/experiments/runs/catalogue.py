@@ -6,13 +6,23 @@ from ..config import choose
 from .beyond_items import CHOSEN, NORMALISATION, SPEED, TUNING, VARIANTS
 from .item import HELD_OUT, LENGTHS, MAIN_METHODS, Item
 from .paper_items import PAPER_FIGURES, PAPER_TABLES
+from .progress_items import EQUAL_PROGRESS
 from .relu_items import RELU_STUDY
 
 __all__ = ["CHOSEN", "HELD_OUT", "ITEMS", "LENGTHS", "MAIN_METHODS", "Item", "find_item"]
 
 ITEMS: dict[str, Item] = {
     item.label: item
-    for item in (*PAPER_TABLES, *PAPER_FIGURES, *VARIANTS, *NORMALISATION, *TUNING, *SPEED, *RELU_STUDY)
+    for item in (
+        *PAPER_TABLES,
+        *PAPER_FIGURES,
+        *VARIANTS,
+        *NORMALISATION,
+        *TUNING,
+        *EQUAL_PROGRESS,
+        *SPEED,
+        *RELU_STUDY,
+    )
 }
 
 
