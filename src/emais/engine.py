@@ -156,12 +156,12 @@ class Engine(Hooks):
     def effective_steps(self) -> float:
         """How many ordinary steps the steps so far are worth: the sum of their learning-rate factors."""
         with self._settled:
-            return self.progress.effective()
+            return self.progress.ask()
 
     @property
     def finished(self) -> bool:
         """Whether a run with `effective_steps` has come to its end; sync on a device."""
-        return self.progress.finished()
+        return self.attached.finished()
 
     def summary(self) -> Summary:
         """What the latest epoch, and the run, looked like: numbers from sums over many steps. Waits for a device."""

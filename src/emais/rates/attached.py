@@ -15,6 +15,7 @@ from ..statistics.arrays import Number
 from .effective_steps import Progress
 from .rules import check_decay, check_rule, default_rule
 from .scaling import ManualStep, StepScaler
+from .watch import ScheduleWatch
 
 UNSTEPPED = (
     "{} minibatches were observed since an attached optimizer has stepped: attach the one that trains now, and "
@@ -45,6 +46,7 @@ class Attached:
         patience: int,
     ) -> None:
         self.monitor, self._progress, self._settled, self._scale = monitor, progress, settled, scale
+        self._watch = ScheduleWatch(progress)
         self.scalers: tuple[StepScaler | ManualStep, ...] = ()
         self._loaded: list[int] = []  # `used` of optimizers that are still to be attached after a resume
         self.applied: Number = 1.0  # the factor of the latest step
@@ -96,6 +98,14 @@ class Attached:
             scaler.used = self._latest = self.monitor.added
             self._told = False
             self.monitor.close()
+
+    def finished(self) -> bool:
+        """Whether the run has come to the end that it was given in effective steps; sync on a device."""
+        if self._progress.goal is None:
+            return False
+        optimizers = [scaler.optimizer for scaler in self.scalers if scaler.optimizer is not None]
+        self._watch.look(optimizers, int(self.monitor.recent.count))
+        return self._progress.finished()
 
     def remind_to_attach(self) -> None:
         """Say, once, that minibatches are observed and nothing is attached."""

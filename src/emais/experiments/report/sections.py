@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..analysis.coverage import mostly_run, not_run_yet
+from ..analysis.harm_differences import Harm
 from ..analysis.paper import ALL, RUN_SECONDS, SEEDS
 from ..analysis.settings import by_row, item_title, of_item, present, title_of
 from ..numbers import decimal
@@ -18,6 +19,7 @@ from .figures.dots import DOTS_NOTE, dot_plot
 from .figures.methods import figures
 from .pages import Part, Section
 from .tables.cells import Cell, Table
+from .tables.harm import HARM_TITLE, harm_tables
 from .tables.results import tables
 from .tables.step_times import time_tables
 
@@ -28,7 +30,7 @@ RUNS_NOTE = (
 
 
 def grouped(
-    records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = ()
+    records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = (), harm: Harm | None = None
 ) -> dict[str, list[Section]]:
     """All sections that there are results for: the paper's tables, the paper's figures, and what goes beyond it."""
     drawn = [
@@ -41,7 +43,14 @@ def grouped(
         "The paper’s figures": [*papers, *study_sections(study)],
         "Beyond the paper": [*table_sections("", records), *beyond],
         "A second study: LeNet5-ReLU": table_sections("relu_", records),
+        **harm_group(harm),
     }
+
+
+def harm_group(harm: Harm | None) -> dict[str, list[Section]]:
+    """The harm suite, if it was run."""
+    made = harm_tables(harm) if harm else []
+    return {"The harm suite": [Section("harm", HARM_TITLE, made)]} if made else {}
 
 
 def own_tables(label: str, records: Sequence[Record]) -> list[Table]:
