@@ -31,6 +31,11 @@ class ProgressRow:
         return self.base.config
 
     @property
+    def seeds(self) -> int:
+        """That all three have been run with, at least."""
+        return min(len(setting.records) for setting in (self.base, self.progress, self.shortened))
+
+    @property
     def share(self) -> float:
         """The steps that equal progress took, over those of SGD-Scan with the same seeds."""
         own, base = self._pairs(self.progress)
