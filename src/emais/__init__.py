@@ -16,6 +16,7 @@ from .methods.emais_auto import EMAISAuto
 from .methods.weighted import Weighted
 from .rates.schedule import EffectiveSchedule
 from .statistics.scores import EMAScores
+from .weighted_sampler import WeightedSampler
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "EmaisError",
     "Engine",
     "Weighted",
+    "WeightedSampler",
     "create",
     "functional",
 ]
