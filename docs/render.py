@@ -3,9 +3,9 @@
     python docs/render.py            # or make docs
     python docs/render.py --check    # says which of them are not up to date
 
-README.md, docs/results.md, docs/auto.md and docs/costs.md are made from docs/templates: a number there is a call of a
-fact (src/emais/experiments/analysis/facts.py), and a claim that no longer holds stops the rendering. docs/tables.md and
-the pictures under docs/img have no template.
+README.md, docs/results.md, docs/auto.md, docs/costs.md and docs/guides/weighted_sampling.md are made from
+docs/templates: a number there is a call of a fact (src/emais/experiments/analysis/facts.py), and a claim that no longer
+holds stops the rendering. docs/tables.md and the pictures under docs/img have no template.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from emais.experiments.runs.logit_study import read_study
 ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "docs" / "templates"
 PAGES = {"README.md": ROOT / "README.md"} | {
-    name: ROOT / "docs" / name for name in ("results.md", "auto.md", "costs.md")
+    name: ROOT / "docs" / name for name in ("results.md", "auto.md", "costs.md", "guides/weighted_sampling.md")
 }
 
 
@@ -82,6 +82,11 @@ def benchmark(file: str, **wanted: Any) -> dict[str, Any]:
 def sampler_ms(samples: int, way: str = "emais", num: int = 128) -> float:
     """Milliseconds of an update and a draw of `num` from so many samples."""
     return float(benchmark("sampler.jsonl", M=samples, N=num, way=way)["ms"])
+
+
+def weighted_sampler(what: str, samples: int, way: str = "emais") -> dict[str, Any]:
+    """What was measured of `WeightedSampler`, or beside it of torch's sampler, with so many samples."""
+    return benchmark("weighted_sampler.jsonl", what=what, M=samples, way=way)
 
 
 def arrival_ms(way: str) -> float:
@@ -148,6 +153,7 @@ def environment(facts: Facts) -> Environment:
         "step_ms": step_ms,
         "step_times": step_times,
         "sampler_ms": sampler_ms,
+        "weighted_sampler": weighted_sampler,
         "arrival_ms": arrival_ms,
         "refit_ms": refit_ms,
         "bytes_a_sample": bytes_a_sample,
