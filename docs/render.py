@@ -3,9 +3,9 @@
     python docs/render.py            # or make docs
     python docs/render.py --check    # says which of them are not up to date
 
-README.md, docs/results.md, docs/auto.md, docs/costs.md and docs/guides/weighted_sampling.md are made from
-docs/templates: a number there is a call of a fact (src/emais/experiments/analysis/facts.py), and a claim that no longer
-holds stops the rendering. docs/tables.md and the pictures under docs/img have no template.
+README.md and the other pages in `PAGES` are made from docs/templates: a number there is a call of a fact
+(src/emais/experiments/analysis/facts.py, docs/make_harm.py), and a claim that no longer holds stops the rendering.
+docs/tables.md and the pictures under docs/img have no template.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import make_auto
 import make_figures
+import make_harm
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import emais
@@ -38,7 +39,8 @@ from emais.experiments.runs.logit_study import read_study
 ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "docs" / "templates"
 PAGES = {"README.md": ROOT / "README.md"} | {
-    name: ROOT / "docs" / name for name in ("results.md", "auto.md", "costs.md", "guides/weighted_sampling.md")
+    Path(name).name: ROOT / "docs" / name
+    for name in ("results.md", "auto.md", "costs.md", "harm.md", "guides/advice.md", "guides/weighted_sampling.md")
 }
 
 
@@ -144,7 +146,7 @@ def environment(facts: Facts) -> Environment:
     }
     named: dict[str, Any] = {name: getattr(facts, name) for name in dir(facts) if not name.startswith("_")}
     made.globals |= named | {"claim": claim, "beside_paper": lambda label: beside_paper(facts, label)}
-    made.globals |= {
+    made.globals |= make_harm.names() | {
         "study_tables": make_auto.tables,
         "replayed": make_auto.replayed,
         "replay_best": make_auto.replay_best,

@@ -244,7 +244,10 @@ def test_settings_that_differ_in_their_schedule_are_told_apart(tmp_path, capsys)
 def test_a_resnet_follows_nobody(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "data=digits", "model=resnet18", "method=sgd-uni", "follow=emais", "num_steps=3"]) == 2
-    assert "only lenet5, lenet5-relu, perceptron can follow another run, got resnet18" in capsys.readouterr().err
+    assert (
+        "only lenet5, lenet5-relu, perceptron can follow EMAIS's minibatch sizes, got resnet18"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "out" / "runs.jsonl").exists()
 
 

@@ -9,15 +9,22 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
+from emais.experiments.analysis.harm_runs import (
+    BASE,
+    ENTRIES,
+    FIRST_TUNING_SEED,
+    PROGRESS,
+    SHORTENED,
+    Entry,
+    HarmRun,
+    Tuned,
+    read_harm,
+)
+
 from .data import Folders
 from .problems import DECAYS, Problem
-from .training import Entry, Run, Setting, train
+from .training import train
 
-BASE = Entry("sgd-scan", "steps")
-PROGRESS = Entry("emais-auto", "progress")
-SHORTENED = Entry("sgd-scan", "shortened")
-ENTRIES = (BASE, Entry("emais", "steps"), Entry("emais-auto", "steps"), PROGRESS, SHORTENED)  # shortened is last
-FIRST_TUNING_SEED = 100
 FINALISTS = 6  # settings that get all tuning seeds; the others get the first
 EXTENSIONS = 4  # rates that are tried at most beyond those of a problem
 
@@ -27,16 +34,15 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-        self.runs = [Run(**json.loads(line)) for line in lines]
+        self.runs = read_harm(path)
 
     def get(
-        self, problem: Problem, entry: Entry, setting: Setting, seed: int, planned: int, make: Callable[[], Run]
-    ) -> Run:
+        self, problem: Problem, entry: Entry, setting: Tuned, seed: int, planned: int, make: Callable[[], HarmRun]
+    ) -> HarmRun:
         """The run that is in the file, or else a new one."""
         wanted = (problem.name, entry, setting, seed, planned)
         for run in self.runs:
-            if (run.problem, run.entry, run.setting, run.seed, run.planned) == wanted:
+            if (run.problem, run.entry, run.tuned, run.seed, run.planned) == wanted:
                 return run
         run = make()
         self.runs.append(run)
@@ -56,13 +62,13 @@ class Suite:
     tuning_seeds: int = 4
     divided_by: int = 1
 
-    def run(self, problem: Problem, entry: Entry, setting: Setting, seed: int, planned: int | None = None) -> Run:
+    def run(self, problem: Problem, entry: Entry, setting: Tuned, seed: int, planned: int | None = None) -> HarmRun:
         """One run, of the problem's number of steps if none is given."""
         steps = planned or max(1, problem.steps // self.divided_by)
         make = lambda: train(problem, entry, setting, seed, steps, self.folders)  # noqa: E731
         return self.store.get(problem, entry, setting, seed, steps, make)
 
-    def tuned(self, problem: Problem) -> Setting:
+    def tuned(self, problem: Problem) -> Tuned:
         """The setting with which SGD-Scan's validation loss is least, on seeds that are not used afterwards.
 
         While the best rate is the lowest or the highest, the next one is tried, too.
@@ -74,9 +80,9 @@ class Suite:
             best = self.best(problem, rates)
         return best
 
-    def best(self, problem: Problem, rates: Iterable[float]) -> Setting:
+    def best(self, problem: Problem, rates: Iterable[float]) -> Tuned:
         """The best of all settings with these rates: all with the first seed, the best of them with the others."""
-        settings = [Setting(rate, decay) for rate, decay in product(rates, DECAYS)]
+        settings = [Tuned(rate, decay) for rate, decay in product(rates, DECAYS)]
         seeds = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + self.tuning_seeds)
         first = {setting: [self.run(problem, BASE, setting, seeds[0])] for setting in settings}
         finalists = ranked(first)[:FINALISTS]
@@ -86,11 +92,13 @@ class Suite:
             raise RuntimeError(f"{problem.name}: SGD-Scan diverges with all settings; lower its rates")
         return left[0]
 
-    def compared(self, problem: Problem, setting: Setting) -> Iterator[Run]:
+    def compared(
+        self, problem: Problem, setting: Tuned, entries: Iterable[Entry] = tuple(ENTRIES)
+    ) -> Iterator[HarmRun]:
         """All methods, seed by seed."""
         for seed in range(self.seeds):
             steps: int | None = None  # of the run at equal progress
-            for entry in ENTRIES:
+            for entry in entries:
                 run = self.run(problem, entry, setting, seed, steps if entry == SHORTENED else None)
                 if entry == PROGRESS:
                     steps = run.steps
@@ -103,7 +111,7 @@ def neighbour(rate: float, up: bool) -> float:
     return float(f"{3 if place % 2 else 1}e{place // 2}")
 
 
-def ranked(runs: dict[Setting, list[Run]]) -> list[Setting]:
+def ranked(runs: dict[Tuned, list[HarmRun]]) -> list[Tuned]:
     """Settings by their mean validation loss, best first; without those that diverged in any run."""
     kept = {setting: own for setting, own in runs.items() if not any(run.diverged for run in own)}
     return sorted(kept, key=lambda setting: mean(run.valid_loss or 0.0 for run in kept[setting]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 
 import emais
+from emais.experiments.analysis.harm_runs import Entry, HarmRun, Tuned
 from emais.experiments.runs.provenance import source_hash
 
 from .data import Folders, Part, Split
@@ -21,69 +21,9 @@ MOMENTUM = 0.9
 FEW = 2000  # training samples that the loss before training is taken from
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What is tuned."""
-
-    rate: float
-    decay: float
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A method in one of the forms: equal "steps", equal "progress", or "shortened" to the steps of the latter."""
-
-    method: str
-    form: str
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run, as it is kept. A number that is not finite is None.
-
-    planned: steps of the schedule; start_loss: on training samples, before the first step; errors: see `Problem`.
-    """
-
-    problem: str
-    method: str
-    form: str
-    seed: int
-    rate: float
-    decay: float
-    planned: int
-    steps: int
-    effective_steps: float
-    mean_factor: float
-    max_factor: float
-    max_r: float
-    start_loss: float | None
-    train_loss: float | None
-    train_error: float | None
-    valid_loss: float | None
-    valid_error: float | None
-    test_loss: float | None
-    test_error: float | None
-    seconds: float
-    source: str
-
-    @property
-    def entry(self) -> Entry:
-        return Entry(self.method, self.form)
-
-    @property
-    def setting(self) -> Setting:
-        return Setting(self.rate, self.decay)
-
-    @property
-    def diverged(self) -> bool:
-        """Whether a loss is not finite, or the training loss is above that of the untrained network."""
-        start, end = self.start_loss, self.train_loss
-        return start is None or end is None or None in (self.valid_loss, self.test_loss) or end > start
-
-
 def train(
-    problem: Problem, entry: Entry, setting: Setting, seed: int, planned: int, folders: Folders | None = None
-) -> Run:
+    problem: Problem, entry: Entry, setting: Tuned, seed: int, planned: int, folders: Folders | None = None
+) -> HarmRun:
     """Train with a cosine of `planned` steps, and evaluate on all three parts. One seed: split, weights and draws."""
     began = time.perf_counter()
     parts = problem.data(folders or Folders(), seed)
@@ -92,7 +32,7 @@ def train(
     start_loss, _ = means(problem, model, (parts.train[0][:FEW], parts.train[1][:FEW]))
     imp, largest = fit(problem, entry, setting, seed, planned, parts.train, model)
     summary = imp.summary()
-    return Run(
+    return HarmRun(
         problem.name, entry.method, entry.form, seed, setting.rate, setting.decay, planned,
         steps=summary.steps,
         effective_steps=round(summary.effective_steps, 2),
@@ -107,7 +47,7 @@ def train(
 
 
 def fit(
-    problem: Problem, entry: Entry, setting: Setting, seed: int, planned: int, part: Part, model: nn.Module
+    problem: Problem, entry: Entry, setting: Tuned, seed: int, planned: int, part: Part, model: nn.Module
 ) -> tuple[emais.Engine, float]:
     """The training loop, to the end or to a loss that is not finite. Returns the engine and its largest factor."""
     x, y = part

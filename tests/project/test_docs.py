@@ -291,7 +291,7 @@ def render(monkeypatch):
 
 def test_pages_and_pictures_are_those_of_the_result_files(render, make_figures):
     """If not: make docs."""
-    assert doctest.testmod(render).failed == doctest.testmod(make_figures).failed == 0
+    assert not any(doctest.testmod(module).failed for module in (render, make_figures, render.make_harm))
     for path, text in render.rendered().items():
         if path.suffix == ".svg":  # text may be laid out by other fonts: the curves count
             assert curves(text) == curves(path.read_text()), path
@@ -310,7 +310,10 @@ def test_a_claim_that_does_not_hold_is_not_printed(render):
         page.render()
 
 
-def test_a_number_that_was_never_measured_is_not_printed(render):
-    page = render.environment(render.Facts([])).from_string("{{ value('fmnist', 6250, 'emais') }}")
-    with pytest.raises(LookupError, match=r"there are no runs of .*emais"):
+@pytest.mark.parametrize(
+    "call", ["value('fmnist', 6250, 'emais')", "harm.loss('vine', PAPER)", "harm.more_decay(7, 'wine', SCAN)"]
+)
+def test_a_number_that_was_never_measured_is_not_printed(render, call):
+    page = render.environment(render.Facts([])).from_string("{{ " + call + " }}")
+    with pytest.raises(LookupError, match=r"no runs of .*(emais|sgd-scan)"):
         page.render()

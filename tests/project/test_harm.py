@@ -8,7 +8,17 @@ import pytest
 import torch
 from places import ROOT
 
-MODULES = ("data", "problems", "suite", "table", "training", "__main__")
+from emais.experiments.analysis.harm_runs import (
+    BASE,
+    ENTRIES,
+    EQUAL_STEPS,
+    FIRST_TUNING_SEED,
+    PROBLEMS,
+    PROGRESS,
+    SHORTENED,
+)
+
+MODULES = ("data", "problems", "suite", "training", "__main__")
 SMALL = ["wine", "breast-cancer", "diabetes", "diabetes-outliers", "digits", "digits-rare", "digits-duplicates"]
 
 
@@ -26,7 +36,7 @@ def made(harm):
         first = ("wine", entry.method, entry.form, seed, setting.rate, setting.decay, 100)
         rest = {"steps": 100, "effective_steps": 100.0, "mean_factor": 1.0, "max_factor": 1.0, "max_r": 1.0}
         parts = {f"{part}_{kind}": 0.5 for part in ("train", "valid", "test") for kind in ("loss", "error")}
-        return harm.training.Run(
+        return harm.training.HarmRun(
             *first, **(rest | parts | {"start_loss": 1.0, "seconds": 0.1, "source": "x"} | numbers)
         )
 
@@ -93,18 +103,18 @@ def test_sentences_are_read_from_the_folder_that_is_given(harm, tmp_path):
 
 def test_a_run_at_equal_progress_stops_early_and_the_shortened_one_with_it(harm, one_thread, tmp_path):
     suite = harm.suite.Suite(harm.suite.Store(tmp_path / "runs.jsonl"), harm.data.Folders(), seeds=1, divided_by=2)
-    runs = {run.entry: run for run in suite.compared(harm.problems.PROBLEMS["wine"], harm.training.Setting(0.1, 1e-4))}
-    progress, shortened = runs[harm.suite.PROGRESS], runs[harm.suite.SHORTENED]
+    runs = {run.entry: run for run in suite.compared(harm.problems.PROBLEMS["wine"], harm.training.Tuned(0.1, 1e-4))}
+    progress, shortened = runs[PROGRESS], runs[SHORTENED]
     assert progress.steps < progress.planned == 300
     assert progress.planned <= progress.effective_steps < progress.planned + progress.max_factor
     assert shortened.steps == shortened.planned == progress.steps
-    assert runs[harm.suite.BASE].max_factor == runs[harm.suite.BASE].max_r == 1
+    assert runs[BASE].max_factor == runs[BASE].max_r == 1
     assert all(run.steps == 300 for entry, run in runs.items() if entry.form == "steps")
     assert not any(run.diverged for run in runs.values())
 
 
 def test_a_run_diverged_if_a_loss_is_not_finite_or_training_made_it_worse(harm, made):
-    entry, setting = harm.suite.BASE, harm.training.Setting(0.1, 1e-4)
+    entry, setting = BASE, harm.training.Tuned(0.1, 1e-4)
     assert not made(entry, setting, 0, start_loss=1.0, train_loss=0.9, test_loss=7.0).diverged  # it only overfits
     assert made(entry, setting, 0, start_loss=1.0, train_loss=1.1).diverged
     assert made(entry, setting, 0, test_loss=None).diverged
@@ -125,11 +135,11 @@ def test_the_tuned_setting_is_the_best_of_those_that_never_diverge(harm, made, m
     monkeypatch.setattr(harm.suite, "train", train)
     path, problem = tmp_path / "runs.jsonl", harm.problems.PROBLEMS["wine"]
     suite = harm.suite.Suite(harm.suite.Store(path), harm.data.Folders(), divided_by=6)
-    assert suite.tuned(problem) == harm.training.Setting(0.1, 1e-4)
+    assert suite.tuned(problem) == harm.training.Tuned(0.1, 1e-4)
     assert len(calls) == len(set(calls)) == 15 + harm.suite.FINALISTS * 3
     assert {seed for _, seed in calls} == {100, 101, 102, 103}
     again = harm.suite.Suite(harm.suite.Store(path), harm.data.Folders(), divided_by=6)
-    assert again.tuned(problem) == harm.training.Setting(0.1, 1e-4)
+    assert again.tuned(problem) == harm.training.Tuned(0.1, 1e-4)
     assert len(calls) == 15 + harm.suite.FINALISTS * 3  # all were in the file
 
 
@@ -145,33 +155,7 @@ def test_tuning_goes_on_where_the_best_rate_is_at_an_edge(harm, made, monkeypatc
     assert {run.rate for run in suite.store.runs} == {*problem.rates, *tried}
 
 
-# ---- the table
-
-
-def test_paired_differences_by_hand(harm):
-    found = harm.table.difference([2.0, 4.0, 9.0], [1.0, 2.0, 6.0])
-    assert (found.mean, found.error) == pytest.approx((2.0, 1 / math.sqrt(3)))
-    assert found.mark == "WORSE"
-    assert harm.table.difference([1.0, 2.0], [2.0, 3.1]).mark == "better"
-    assert harm.table.difference([1.0, 3.0], [2.0, 2.0]).mark == ""
-    assert harm.table.difference([1.0, 2.0], [1.0, 2.0]).mark == ""
-    assert harm.table.difference([3.0], [2.0]).mark == ""  # one pair says nothing
-    assert harm.table.difference([1.0, None], [2.0, 3.0]).mark == "WORSE"  # it diverged
-    assert harm.table.difference([1.0, 2.0], [None, 3.0]).mean == -1.0
-
-
-def test_the_table_pairs_by_seed_and_counts_what_is_worse(harm, made):
-    entries, setting = harm.suite.ENTRIES, harm.training.Setting(0.1, 1e-4)
-    tuning = [made(entries[0], setting, 100, test_loss=77.0)]
-    base = [made(entries[0], setting, seed, test_loss=1.0 + seed) for seed in range(3)]
-    worse = [made(entries[2], setting, seed, test_loss=1.1 + seed + 0.01 * (seed == 1)) for seed in (2, 0, 1)]
-    lost = [made(entries[1], setting, seed, train_loss=1.5) for seed in range(2)]
-    text = harm.table.text([*tuning, *base, *worse, *lost])
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
-    assert rows[1][:3] == ["wine", "SGD-Scan", "2.0000"]
-    assert rows[2][1:5] == ["EMAIS, paper", "2 diverged", "", "WORSE"]
-    assert rows[3][1:5] == ["EMAIS-auto, equal steps", "+0.1033", "0.0033", "WORSE"]
-    assert "EMAIS-auto, equal steps, 1 problem: test loss worse on 1, better on 0; test error worse on 0" in text
+# ---- the command and the file
 
 
 def test_the_command_skips_what_is_not_installed_and_prints_a_table(harm, one_thread, tmp_path, capsys):
@@ -179,7 +163,8 @@ def test_the_command_skips_what_is_not_installed_and_prints_a_table(harm, one_th
     harm.__main__.main(["--only", "sst2,diabetes", *options])
     out = capsys.readouterr().out
     assert "sst2 is skipped: no train.tsv of SST-2" in out
-    assert out.count("seed 0") == len(harm.suite.ENTRIES)
+    assert out.count("seed 0") == len(ENTRIES)
+    assert "| diabetes, regression | SGD-Scan, shortened |" in out
     with pytest.raises(SystemExit):
         harm.__main__.main(["--only", "vine", *options])
     assert "unknown problem 'vine'" in capsys.readouterr().err
@@ -188,12 +173,36 @@ def test_the_command_skips_what_is_not_installed_and_prints_a_table(harm, one_th
 def test_committed_runs_are_fair(harm):
     """All methods have SGD-Scan's setting, and the shortened runs the length of those at equal progress."""
     runs = harm.suite.Store(ROOT / "benchmarks" / "results" / "harm.jsonl").runs
-    assert {run.problem for run in runs} <= harm.problems.PROBLEMS.keys()
-    compared = [run for run in runs if run.seed < harm.suite.FIRST_TUNING_SEED]
+    assert {run.problem for run in runs} <= harm.problems.PROBLEMS.keys() == PROBLEMS.keys()
+    compared = [run for run in runs if run.seed < FIRST_TUNING_SEED]
     for name in {run.problem for run in compared}:
         own = [run for run in compared if run.problem == name]
-        assert len({run.setting for run in own}) == 1
-        steps = {e: {run.seed: run.steps for run in own if run.entry == e} for e in harm.suite.ENTRIES}
-        assert steps[harm.suite.SHORTENED] == steps[harm.suite.PROGRESS]
-        assert all(run.seed in steps[harm.suite.BASE] for run in own)
-    assert all(name in harm.table.text(runs) for name in {run.problem for run in compared})
+        assert len({run.tuned for run in own}) == 1
+        steps = {e: {run.seed: run.steps for run in own if run.entry == e} for e in ENTRIES}
+        assert steps[SHORTENED] == steps[PROGRESS]
+        assert all(run.seed in steps[BASE] for run in own)
+
+
+def test_committed_runs_with_more_decay_change_nothing_else(harm):
+    """They have the tuned rate, and a multiple of the tuned weight decay."""
+    found = harm.suite.Store(ROOT / "benchmarks" / "results" / "harm_decay.jsonl").runs
+    tuned = {
+        run.problem: run.tuned
+        for run in harm.suite.Store(ROOT / "benchmarks" / "results" / "harm.jsonl").runs
+        if run.seed == 0
+    }
+    assert {run.entry for run in found} == {BASE, EQUAL_STEPS}
+    assert all(run.rate == tuned[run.problem].rate for run in found)
+    assert {round(run.decay / tuned[run.problem].decay, 6) for run in found} == {3, 10}
+
+
+def test_more_decay_is_run_with_the_tuned_rate_into_a_file_of_its_own(harm, made, monkeypatch, tmp_path):
+    monkeypatch.setattr(harm.suite, "train", lambda problem, entry, setting, seed, *_: made(entry, setting, seed))
+    monkeypatch.setattr(harm.__main__, "RAISED", tmp_path / "decay.jsonl")
+    harm.__main__.main(["--only", "wine", "--seeds", "1", "--out", str(tmp_path / "runs.jsonl"), "--decay-times", "3"])
+    suite = harm.suite.Suite(harm.suite.Store(tmp_path / "runs.jsonl"), harm.data.Folders())
+    tuned = suite.tuned(harm.problems.PROBLEMS["wine"])
+    found = harm.suite.Store(tmp_path / "decay.jsonl").runs
+    assert [run.entry for run in found] == [BASE, EQUAL_STEPS]
+    assert {run.rate for run in found} == {tuned.rate}
+    assert [run.decay for run in found] == pytest.approx([3 * tuned.decay] * 2)

@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 
 from ..errors import EmaisError, positive_float
+from .analysis.harm_differences import Harm
+from .analysis.harm_runs import read_harm
 from .analysis.paper import SEEDS
 from .analysis.settings import STAR
 from .config import Config, choose
@@ -19,7 +21,7 @@ from .report.report import html
 from .report.summary import summary_lines
 from .report.tables.cells import to_markdown
 from .report.tables.results import markdown
-from .report.tables.step_times import LABELS, time_tables, timings_of
+from .report.tables.step_times import LABELS, measured_beside, time_tables, timings_of
 from .report.user_runs import known_runs, own_page
 from .runs.catalogue import ITEMS
 from .runs.logit_study import SNAPSHOTS, read_study, write_study
@@ -175,7 +177,7 @@ def report_of_folder(folder: Path) -> str:
         raise EmaisError(no_results(folder))
     study = folder / "full_logit.jsonl"
     say_skipped(study, len(read_study(study, model=None)))
-    return html(records, timings_of(folder), read_study(study))
+    return html(records, timings_of(folder), read_study(study), Harm(read_harm(measured_beside(folder))))
 
 
 def no_results(folder: Path) -> str:

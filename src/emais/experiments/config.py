@@ -13,7 +13,8 @@ from .data import DATA_NAMES
 
 MODELS = ("lenet5", "lenet5-relu", "resnet18", "resnet18-gn", "resnet50", "perceptron")
 OPTIMIZERS = ("sgd", "adam")
-SCHEDULES = ("steps", "effective")
+SCHEDULES = ("steps", "effective", "progress")
+FOLLOWERS = {"emais": "sgd-uni", "progress": "sgd-scan"}  # what a run may follow, and which method does
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,10 @@ class Config:
 
     momentum: of SGD; rule None: the method's own; refresh_every: steps between two updates of the statistics of all
     samples, 0 for never; follow "emais": sgd-uni with the minibatch sizes that EMAIS's run of the same seed was worth;
+    follow "progress": sgd-scan shortened to the steps that EMAIS-auto's run at equal progress took with this seed;
     schedule: the learning rate's cosine over "steps", or over "effective" ones, of which a step counts as many as its
-    learning-rate factor; options: further settings of the method, e.g. tau.
+    learning-rate factor, or over effective ones in a run that ends when they reach num_steps ("progress"); options:
+    further settings of the method, e.g. tau.
 
     >>> Config("fmnist", "lenet5", "emais", num_steps=6250).weight_decay
     0.001
@@ -57,8 +60,9 @@ class Config:
         number_from_0("momentum", self.momentum, below=1)
         for name in ("seed", "refresh_every"):
             whole_number(name, getattr(self, name), 0, 2**63 - 1)
-        if self.follow and (self.follow, self.method) != ("emais", "sgd-uni"):
-            raise EmaisError(f"only sgd-uni can follow, and only emais: got {self.method} following {self.follow!r}")
+        if self.follow and FOLLOWERS.get(self.follow) != self.method:
+            known = " and ".join(f"{method} can follow {leader!r}" for leader, method in FOLLOWERS.items())
+            raise EmaisError(f"only {known}: got {self.method} following {self.follow!r}")
         allowed = set(METHODS[self.method].settings()) - {
             "num_samples",
             "batch_size",
@@ -77,7 +81,8 @@ class Config:
 
     def group(self) -> tuple[Any, ...]:
         """Runs that agree in this can be trained side by side."""
-        return self.data, self.model, self.optimizer, self.num_steps, self.batch_size, self.follow
+        ends_early = self.schedule == "progress"
+        return self.data, self.model, self.optimizer, self.num_steps, self.batch_size, self.follow, ends_early
 
 
 KNOWN: dict[str, Iterable[str]] = {

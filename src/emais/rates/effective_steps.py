@@ -33,6 +33,7 @@ class Progress:
             self.goal = positive_float("effective_steps", effective_steps)
             if num_steps is not None:
                 raise EmaisError(TWO_ENDS.format(effective_steps, num_steps))
+        self.asked = False  # whether a schedule, or somebody, has asked for effective steps
         self.saved = torch.zeros(1, dtype=torch.float64, device=arrays.device)
         self._effective = arrays.array(self.saved)  # the same memory
 
@@ -43,6 +44,11 @@ class Progress:
     def effective(self) -> float:
         """Effective steps so far; waits for a device."""
         return float(self._effective[0])
+
+    def ask(self) -> float:
+        """The same, for somebody who may let a schedule of their own follow it."""
+        self.asked = True
+        return self.effective()
 
     def finished(self) -> bool:
         """Whether the goal is reached."""

@@ -46,7 +46,7 @@ class EffectiveSchedule:
         num_steps: float | None = None,
         per_epoch: bool = False,
     ) -> None:
-        self._engine, self._function = engine, schedule
+        self._engine, self._function, engine.progress.asked = engine, schedule, True
         self._scheduler: Any = schedule if hasattr(schedule, "step") else None
         if self._scheduler is not None:
             optimizer = _check_scheduler(self._scheduler).optimizer

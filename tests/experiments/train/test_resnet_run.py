@@ -37,6 +37,12 @@ def made_up(several=False, size=16, n=64):
     return Data(name, name, classes, x[:n], y[:n], x[n:], y[n:])
 
 
+def easy():
+    """Most samples are of one class, and soon learned."""
+    data = made_up()
+    return replace(data, y_train=torch.where(torch.arange(64) % 8 == 0, data.y_train, 0))
+
+
 def network():
     return ResNet18(4, width=4)
 
@@ -122,9 +128,8 @@ def test_sgd_scan_is_an_ordinary_loop(optimizer, lr):
 @pytest.mark.parametrize("schedule", ["steps", "effective"])
 @pytest.mark.parametrize("method", ["rais", "emais"])
 def test_the_schedule_counts_steps_or_effective_steps(method, schedule):
-    data, early = made_up(), schedule == "effective"
-    easy = replace(data, y_train=torch.where(torch.arange(64) % 8 == 0, data.y_train, 0))  # most are soon learned
-    trainer = ResNetRun(config(method, schedule=schedule, num_steps=40), easy, model=network)
+    early = schedule == "effective"
+    trainer = ResNetRun(config(method, schedule=schedule, num_steps=40), easy(), model=network)
     trainer.train(points=1)
     rates, factors = trainer.curves._rows[:, 0, 1:3].double().T
     want = 0.01 * torch.tensor(cosine_rates(factors.tolist(), 40, early), dtype=torch.float64)
@@ -189,6 +194,7 @@ def test_recalibration_looks_at_the_data_evenly_and_leaves_no_trace(several, mon
             assert u is not None  # cropped as in training
             return inner(index, u)
 
+    monkeypatch.setattr(trainer, "train_loss", lambda: 0.0)  # which looks at all images, uncropped
     trainer.pictures = Counting()
     changed = []
     evaluate = trainer.evaluate
@@ -213,13 +219,46 @@ def test_more_samples_a_step_than_there_are():
     assert 0 <= result["recalibrated"] <= 100
 
 
+def test_a_run_at_equal_progress_ends_with_its_effective_steps():
+    """It stops with the step that reaches num_steps, asks the device seldom, and its test is of that step."""
+    run = config(
+        "emais", num_steps=60, schedule="progress", rule="linear", options={"max_scale": 4.0, "warmup_epochs": 1}
+    )
+    trainer = ResNetRun(run, easy(), model=network)
+    asked = []
+    ask = type(trainer.imp).effective_steps.fget
+
+    class Asked(type(trainer.imp)):
+        effective_steps = property(lambda self: asked.append(1) or ask(self))
+
+    trainer.imp.__class__ = Asked
+    heard = []
+    trainer.train(points=4, on_steps=heard.append)
+    [(_, result)] = trainer.finish()
+    assert result["steps"] == trainer.done < 60 <= result["effective_steps"]
+    assert len(asked) < result["steps"]
+    factors = trainer.curves._rows[: trainer.done, 0, 2].double().cumsum(0)
+    assert factors[-2] < 60
+    assert sum(heard) == 60
+    assert result["curves"]["step"][-1] == result["curves"]["test_step"][-1] == result["steps"]
+    assert result["train_loss"] > 0
+
+
+def test_a_shortened_run_has_its_own_schedule():
+    trainer = ResNetRun(config(num_steps=60), made_up(), model=network, length=20)
+    trainer.train(points=2)
+    [(told, result)] = trainer.finish()
+    assert (told.num_steps, result["steps"]) == (60, 20)
+    assert trainer.curves._rows[19, 0, 1] < 0.02 * trainer.curves._rows[0, 0, 1]
+
+
 def test_signs_of_life_between_steps():
     """While it tests and recalibrates, which takes long on a CPU."""
     trainer, heard = ResNetRun(config(num_steps=2), made_up(), model=network), []
     trainer.train(points=1, on_steps=heard.append)
     assert heard == [1, 1, 0]
     [_] = trainer.finish()
-    assert heard[3:] == [0] * (UNIFORM + 1)
+    assert heard[3:] == [0] * (UNIFORM + 2)  # and two passes over images
 
 
 def test_statistics_come_back_also_after_an_error():

@@ -11,7 +11,7 @@ import emais
 from emais import EmaisError
 from emais.experiments.data import Data
 from emais.experiments.runs import runner
-from emais.experiments.runs.leaders import recorded_sizes, sizes_to_follow, warmup_steps
+from emais.experiments.runs.leaders import length_of, recorded_sizes, sizes_to_follow, warmup_steps
 from emais.experiments.runs.provenance import source_hash
 from emais.experiments.runs.runner import groups, run_all
 from emais.experiments.runs.store import Results
@@ -25,6 +25,7 @@ from emais.experiments.train.stacked_updates import make_update
 
 METHODS = ",".join(emais.METHODS)
 TEXT = "data=digits model=perceptron batch_size=16 weight_decay=1e-3"
+PROGRESS = ("method=emais-auto rule=steady schedule=progress", "method=sgd-scan follow=progress")
 
 
 def small():
@@ -266,8 +267,37 @@ def test_a_minibatch_that_follows_another_run(tmp_path):
         recorded_sizes(config, [])
     with pytest.raises(EmaisError, match="follow= needs the rule linear, whose factor is N_ems/N, got sqrt"):
         recorded_sizes(replace(config, optimizer="adam"), [flat])
-    with pytest.raises(EmaisError, match="only sgd-uni can follow"):
+    with pytest.raises(
+        EmaisError, match="only sgd-uni can follow 'emais' and sgd-scan can follow 'progress': got rais"
+    ):
         parse(f"{TEXT} method=rais follow=emais")
+
+
+def test_equal_progress_and_a_run_shortened_to_it(tmp_path):
+    """Each run ends with the step that reaches T, and stands still while others go on; SGD-Scan gets its length."""
+    texts = [f"{TEXT} lr=0.1 num_steps=80 seed=0,1 {text}" for text in PROGRESS]
+    leaders, followers = map(parse, texts)
+    group = StackedRuns(leaders, uneven(), small)
+    heard = []
+    group.train(points=8, on_steps=heard.append)
+    found = list(group.finish())
+    assert sum(heard) == 2 * 80
+    for k, (_, result) in enumerate(found):
+        factors = group.curves._rows[:, k, 2].double().cumsum(0)
+        assert result["steps"] == int((factors < 80).sum()) + 1 < 80
+        assert result["effective_steps"] == 80
+        assert result["curves"]["step"][-1] == result["curves"]["test_step"][-1] == result["steps"]
+        alone = StackedRuns([leaders[k]], uneven(), small)
+        alone.train(points=8)
+        assert next(alone.finish())[1]["test_error"] == result["test_error"]
+    records = [asdict(config) | result for config, result in found]
+    lengths = [length_of(config, records) for config in followers]
+    assert lengths == [result["steps"] for _, result in found]
+    short = StackedRuns(followers, uneven(), small, lengths=lengths)
+    short.train(points=2)
+    assert [result["steps"] for _, result in short.finish()] == lengths
+    with pytest.raises(EmaisError, match="no run of emais-auto at equal progress with seed 0 and 80 steps"):
+        length_of(followers[0], [])
 
 
 def test_a_run_that_follows_may_count_effective_steps():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..analysis.harm_differences import Harm
 from ..analysis.settings import STAR
 from ..runs.store import Record
 from .figures.curves import PictureGroup
@@ -20,13 +21,15 @@ REPORT_ABOUT = (
 QUESTION = "Do EMAIS and EMAIS-auto help?"
 
 
-def html(records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = ()) -> str:
+def html(
+    records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = (), harm: Harm | None = None
+) -> str:
     """The whole page."""
     page = Page(
         title="EMAIS: the paper’s experiments, run again",
         short="Report",
         about=f"{REPORT_ABOUT} {HOW_TO_READ}",
-        groups=grouped(records, timings, study),
+        groups=grouped(records, timings, study, harm),
         runs=runs_table(records),
         command="emais report",
         star=STAR,

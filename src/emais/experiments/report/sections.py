@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..analysis.coverage import mostly_run, not_run_yet
+from ..analysis.harm_differences import Harm
 from ..analysis.paper import ALL, RUN_SECONDS, SEEDS
 from ..analysis.settings import by_row, item_title, of_item, present, title_of
 from ..numbers import decimal
 from ..runs.catalogue import ITEMS
+from ..runs.record import RunRecord, typed
 from ..runs.store import Record
 from .figures import scatter
 from .figures.curves import PictureGroup, data_and_steps
@@ -17,6 +19,7 @@ from .figures.dots import DOTS_NOTE, dot_plot
 from .figures.methods import figures
 from .pages import Part, Section
 from .tables.cells import Cell, Table
+from .tables.harm import HARM_TITLE, harm_tables
 from .tables.results import tables
 from .tables.step_times import time_tables
 
@@ -27,7 +30,7 @@ RUNS_NOTE = (
 
 
 def grouped(
-    records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = ()
+    records: Sequence[Record], timings: Sequence[Record], study: Sequence[Record] = (), harm: Harm | None = None
 ) -> dict[str, list[Section]]:
     """All sections that there are results for: the paper's tables, the paper's figures, and what goes beyond it."""
     drawn = [
@@ -40,7 +43,14 @@ def grouped(
         "The paper’s figures": [*papers, *study_sections(study)],
         "Beyond the paper": [*table_sections("", records), *beyond],
         "A second study: LeNet5-ReLU": table_sections("relu_", records),
+        **harm_group(harm),
     }
+
+
+def harm_group(harm: Harm | None) -> dict[str, list[Section]]:
+    """The harm suite, if it was run."""
+    made = harm_tables(harm) if harm else []
+    return {"The harm suite": [Section("harm", HARM_TITLE, made)]} if made else {}
 
 
 def own_tables(label: str, records: Sequence[Record]) -> list[Table]:
@@ -89,15 +99,15 @@ def study_sections(study: Sequence[Record]) -> list[Section]:
 
 def runs_table(records: Sequence[Record]) -> Table:
     """What was run, on what."""
-    kinds: dict[tuple[str, ...], list[Record]] = {}
-    for r in records:
+    kinds: dict[tuple[str, ...], list[RunRecord]] = {}
+    for r in typed(records):
         versions = f"emais {r.get('emais', '?')}, torch {r.get('torch', '?')}, Python {r.get('python', '?')}"
         key = (title_of(r["data"], [r]), r["model"], r["optimizer"], str(r.get("hardware", "unknown")), versions)
         kinds.setdefault(key, []).append(r)
     rows = []
     for named, own in kinds.items():
-        steps = sum(r["num_steps"] for r in own)
-        minutes = sum(r["ms_per_step"] * r["num_steps"] for r in own) / 6e4
+        steps = sum(r.steps for r in own)
+        minutes = sum(r.ms_per_step * r.steps for r in own) / 6e4
         counts = ((f"{len(own)}", len(own)), (f"{steps:,}", steps), (f"{minutes:.1f}", minutes))
         cells = [Cell(text, sort=value) for text, value in counts]
         rows.append([*map(Cell, named), *cells])

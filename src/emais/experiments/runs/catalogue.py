@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..config import choose
-from .beyond_items import CHOSEN, NORMALISATION, SPEED, TUNING, VARIANTS
+from .beyond_items import CHOSEN, EQUAL_PROGRESS, NORMALISATION, SPEED, TUNING, VARIANTS
 from .item import HELD_OUT, LENGTHS, MAIN_METHODS, Item
 from .paper_items import PAPER_FIGURES, PAPER_TABLES
 from .relu_items import RELU_STUDY
@@ -12,7 +12,16 @@ __all__ = ["CHOSEN", "HELD_OUT", "ITEMS", "LENGTHS", "MAIN_METHODS", "Item", "fi
 
 ITEMS: dict[str, Item] = {
     item.label: item
-    for item in (*PAPER_TABLES, *PAPER_FIGURES, *VARIANTS, *NORMALISATION, *TUNING, *SPEED, *RELU_STUDY)
+    for item in (
+        *PAPER_TABLES,
+        *PAPER_FIGURES,
+        *VARIANTS,
+        *NORMALISATION,
+        *TUNING,
+        *EQUAL_PROGRESS,
+        *SPEED,
+        *RELU_STUDY,
+    )
 }
 
 

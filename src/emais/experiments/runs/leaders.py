@@ -1,4 +1,4 @@
-"""Runs that follow another: whom they follow, and the minibatch sizes that its record gives them."""
+"""Runs that follow another: whom they follow, and the minibatch sizes or the length that its record gives them."""
 
 from __future__ import annotations
 
@@ -18,28 +18,44 @@ from ..data import Data
 from ..train.stacked_runs import rule_of
 from .record import Record, run_key
 
+STEADY = {"sgd": "steady", "adam": "steady-sqrt"}  # the rule of a run at equal progress, by its optimizer
+
 
 def leader_of(config: Config) -> Config:
     """The run that this one follows."""
+    if config.follow == "progress":
+        return replace(config, method="emais-auto", rule=STEADY[config.optimizer], schedule="progress", follow="")
     return replace(config, method="emais", follow="")
 
 
 def check_leader(config: Config, known: Collection[Any]) -> None:
     """Say that the run to follow is not among those whose keys are known, or that it cannot be followed."""
     leader = leader_of(config)
-    if rule_of(leader) != "linear":
+    if config.follow == "emais" and rule_of(leader) != "linear":
         raise EmaisError(f"follow= needs the rule linear, whose factor is N_ems/N, got {rule_of(leader)}")
     if leader.key() not in known:
+        words = " at equal progress" if config.follow == "progress" else ""
         raise EmaisError(
-            f"there is no run of emais with seed {config.seed} and {config.num_steps} steps to follow: run it first"
+            f"there is no run of {leader.method}{words} with seed {config.seed} and {config.num_steps} steps to "
+            "follow: run it first"
         )
+
+
+def record_to_follow(config: Config, records: Sequence[Record]) -> Record:
+    """The record of the run that this one follows."""
+    check_leader(config, {run_key(r) for r in records})
+    leader = leader_of(config).key()
+    return next(r for r in records if run_key(r) == leader)
+
+
+def length_of(config: Config, records: Sequence[Record]) -> int:
+    """The steps of a run: its own, or those that a run at equal progress took."""
+    return int(record_to_follow(config, records)["steps"]) if config.follow == "progress" else config.num_steps
 
 
 def recorded_sizes(config: Config, records: Sequence[Record], warmup: int = 0) -> Tensor:
     """Minibatch sizes (num_steps,) int64: N times the mean factor of the same run by EMAIS, and N in its warm-up."""
-    leader = leader_of(config)
-    check_leader(config, {run_key(r) for r in records})
-    found = next(r for r in records if run_key(r) == leader.key())
+    found = record_to_follow(config, records)
     ends, factors = (np.array(found["curves"][name]) for name in ("step", "lr_scale"))
     lengths = np.diff(ends, prepend=0)
     before = np.clip(warmup - (ends - lengths), 0, lengths)  # steps of a point that are in the warm-up, with factor 1

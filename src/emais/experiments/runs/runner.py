@@ -23,7 +23,7 @@ from ..train.loop import initialised
 from ..train.models import SMALL
 from ..train.parallel_resnets import ParallelResNets
 from ..train.stacked_runs import StackedRuns
-from .leaders import check_leader, sizes_to_follow
+from .leaders import check_leader, length_of, sizes_to_follow
 from .machine import can_compile, check_device, check_memory, release, runs_that_fit
 from .provenance import surroundings
 from .record import LAYOUT, RunRecord, rounded
@@ -134,8 +134,8 @@ def check_run(config: Config, data: Data) -> None:
             f"{config.method} needs p(true class), with one label per sample. Multi-label targets such as those of "
             f"{data.name} have no such probability; use emais or rais for them"
         )
-    if config.follow and config.model not in SMALL:
-        raise EmaisError(f"only {', '.join(SMALL)} can follow another run, got {config.model}")
+    if config.follow == "emais" and config.model not in SMALL:
+        raise EmaisError(f"only {', '.join(SMALL)} can follow EMAIS's minibatch sizes, got {config.model}")
     if config.model in BATCH_NORM and config.batch_size < 2:
         raise EmaisError(f"{config.model} has BatchNorm, which needs minibatches of two or more: got batch_size=1")
     if config.model in SMALL:
@@ -170,12 +170,13 @@ def make_trainer(
     group: Sequence[Config], data: Data, device: torch.device | str, results: Results
 ) -> StackedRuns | ParallelResNets:
     """Small networks share one forward pass; ResNets have one each, and run at the same time."""
-    small = SMALL.get(group[0].model)
+    small, records = SMALL.get(group[0].model), results.read() if group[0].follow else []
+    if group[0].follow == "emais" and small is not None:
+        return FollowingRuns(group, data, small, device, sizes_to_follow(group, data, records))
+    lengths = [length_of(config, records) for config in group]
     if small is None:
-        return ParallelResNets(group, data, device, compiled=can_compile(device))
-    if group[0].follow:
-        return FollowingRuns(group, data, small, device, sizes_to_follow(group, data, results.read()))
-    return StackedRuns(group, data, small, device)
+        return ParallelResNets(group, data, device, lengths, compiled=can_compile(device))
+    return StackedRuns(group, data, small, device, lengths)
 
 
 def run_group(

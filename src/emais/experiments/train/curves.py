@@ -39,9 +39,18 @@ class Curves:
         """Test errors of all runs after this step."""
         self._errors[step] = errors
 
-    def of(self, run: int) -> dict[str, list[Any]]:
-        """The curves of one run: at about `POINTS` steps means over the steps since the point before."""
-        rows = self._rows[: int(self._step), run].double().cpu()
+    @property
+    def steps(self) -> int:
+        """Steps so far."""
+        return int(self._step)
+
+    def of(self, run: int, steps: int | None = None) -> dict[str, list[Any]]:
+        """The curves of one run: at about `POINTS` steps means over the steps since the point before.
+
+        steps: where the run ended, if that was before the others; it has one test at most there or later.
+        """
+        steps = self.steps if steps is None else steps
+        rows = self._rows[:steps, run].double().cpu()
         ends = evenly_spaced(len(rows), POINTS)
         means = [rows[a:b].mean(0) for a, b in zip([0, *ends], ends, strict=False)]
         table = torch.stack(means).unbind(1)
@@ -65,7 +74,10 @@ class Curves:
             "score": (tr_is - tr_opt) / (tr_unif - tr_opt),
         }
         listed: dict[str, list[Any]] = {k: torch.as_tensor(v).tolist() for k, v in curves.items()}
-        return listed | {"test_step": list(self._errors), "test_error": [e[run] for e in self._errors.values()]}
+        tests: dict[int, Any] = {}
+        for step, errors in self._errors.items():
+            tests.setdefault(min(step, steps), errors[run])
+        return listed | {"test_step": list(tests), "test_error": list(tests.values())}
 
 
 def evenly_spaced(num_steps: int, points: int) -> list[int]:

@@ -61,13 +61,12 @@ class FollowingRuns(StackedRuns):
         trained = torch.arange(self.widest, device=self.device) < size
         total = (losses * trained).sum(1) / size.squeeze(1)
         (gradient,) = torch.autograd.grad(total.sum(), self.net.flat)
-        schedule = 0.5 * (1 + torch.cos(math.pi / self.num_steps * self.t_eff)).float()
-        factor = size.squeeze(1) / self.batch_size
-        self.update(gradient, self.rate * schedule * factor)
-        self.t_eff.add_(torch.where(self.effective, factor, 1.0)).clamp_(max=self.num_steps)
+        rates, factor = self._rates(), size.squeeze(1) / self.batch_size
+        self.update(gradient, rates * factor)
+        self._move_on(factor)
         self._t.add_(1)
         nothing = torch.zeros(4, dtype=torch.float64, device=self.device)
-        self.curves.log(total.detach(), self.rate * schedule, factor, [(nothing[:3], nothing[3])] * len(self.engines))
+        self.curves.log(total.detach(), rates, factor, [(nothing[:3], nothing[3])] * len(self.engines))
 
     def finish(self) -> Iterator[tuple[Config, dict[str, Any]]]:
         """As always, with the sizes in place of N_ems and no variance report."""

@@ -9,17 +9,27 @@ import torch
 
 from ..config import Config
 from ..data import Data
-from .resnet_run import ResNetRun, train_together
+from .resnet_run import ResNetRun
+from .sharing import train_together
 
 
 class ParallelResNets:
-    """Trains configurations of one length at the same time, each as a `ResNetRun`; `finish` yields all of them.
+    """Trains configurations at the same time, each as a `ResNetRun`; `finish` yields all of them.
 
-    ms_per_step is the time of one step of all runs, divided by their number. how: further settings of `ResNetRun`.
+    ms_per_step is the time of one step of all runs, divided by their number. lengths: steps of each run, where they are
+    not those of its configuration; how: further settings of `ResNetRun`.
     """
 
-    def __init__(self, configs: Sequence[Config], data: Data, device: torch.device | str = "cpu", **how: Any) -> None:
-        self.runs = [ResNetRun(config, data, device, **how) for config in configs]
+    def __init__(
+        self,
+        configs: Sequence[Config],
+        data: Data,
+        device: torch.device | str = "cpu",
+        lengths: Sequence[int] = (),
+        **how: Any,
+    ) -> None:
+        own = zip(configs, lengths or [config.num_steps for config in configs], strict=True)
+        self.runs = [ResNetRun(config, data, device, length=length, **how) for config, length in own]
 
     def train(self, points: int = 20, on_steps: Callable[[int], None] | None = None) -> None:
         """Train all to the end; test errors, or mAP, at `points` places."""

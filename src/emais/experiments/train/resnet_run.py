@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import gc
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,11 +22,12 @@ from ..config import Config
 from ..data import Data
 from .augment import Pictures, recipe, train_and_test_pictures
 from .batchnorm import fresh_statistics
-from .curves import Curves, evenly_spaced
+from .curves import Curves
 from .loop import initialised
 from .models import make_resnet
 from .objectives import MANY_LABELS, ONE_LABEL
 from .setup import cudnn_benchmark, make_optimizer, move_to_device
+from .sharing import advance_together, train_together
 from .stacked_runs import EAGER, failure_counts, rule_of
 
 CROPS, LOOKS = 2, 3  # streams of random numbers besides the engine's own: of a minibatch, and of candidates
@@ -38,7 +37,7 @@ class ResNetRun:
     """Trains one configuration; `finish` yields it with its results, as `StackedRuns.finish` does.
 
     model: makes the network (default: the configuration's); captured: as a CUDA graph, where there is a GPU;
-    compiled: the network through torch.compile.
+    compiled: the network through torch.compile; length: its steps, where they are not those of the configuration.
     """
 
     def __init__(
@@ -50,9 +49,10 @@ class ResNetRun:
         model: Callable[[], nn.Module] | None = None,
         captured: bool = True,
         compiled: bool = False,
+        length: int | None = None,
     ) -> None:
         self.config, self.data, self.device = config, data, torch.empty(0, device=device).device
-        self.num_steps, self.batch_size = config.num_steps, config.batch_size
+        self.num_steps, self.batch_size = length or config.num_steps, config.batch_size
         self.objective = MANY_LABELS if data.multi_label else ONE_LABEL
         cuda = self.device.type == "cuda"
         self.captured = captured and cuda and self.num_steps > EAGER
@@ -66,8 +66,9 @@ class ResNetRun:
         self.optimizer = make_optimizer(config, self.net, self.lr)
         self.imp.attach(self.optimizer, rule=rule_of(config))
         self.effective: emais.EffectiveSchedule | None = None
-        if config.schedule == "effective":  # a step counts by its factor
+        if config.schedule != "steps":  # a step counts by its factor
             self.effective = emais.EffectiveSchedule(self._cosine, self.imp, optimizer=self.optimizer)
+        self._look = 0  # before this step a run at equal progress cannot be over
         self.curves = Curves(self.num_steps, 1, self.batch_size, self.device)
         self._t = torch.zeros((), dtype=torch.int64, device=self.device)
         self._crops, self._looks = self._random()
@@ -83,7 +84,8 @@ class ResNetRun:
 
     def _engine(self) -> Engine:
         c = self.config
-        shared = {"batch_size": c.batch_size, "num_steps": c.num_steps, "seed": c.seed, **c.options}
+        shared = {"batch_size": c.batch_size, "num_steps": self.num_steps, "seed": c.seed, **c.options}
+        shared["effective_steps"] = c.schedule == "progress"
         return emais.create(c.method, len(self.pictures), device=self.device, resident=True, **shared)
 
     def _random(self) -> tuple[Uniforms, Uniforms]:
@@ -182,6 +184,16 @@ class ResNetRun:
         if on_steps is not None:
             on_steps(1)
 
+    @property
+    def over(self) -> bool:
+        """Whether the run has come to its end; one at equal progress asks the device only where that can be."""
+        if self.config.schedule == "progress" and self._look <= self.done < self.num_steps:
+            left = self.num_steps - self.imp.effective_steps  # sync
+            if left > 0:
+                self._look = self.done + max(1, int(left / self.imp.monitor.bound))
+            return left <= 0
+        return self.done >= self.num_steps
+
     def _start_step(self) -> None:
         if self._graph is not None:
             self.imp.maintain()
@@ -243,6 +255,11 @@ class ResNetRun:
         with self._autocast():
             self.net(self.pictures(index, u[0]), *([u[1:]] if len(u) > 1 else []))
 
+    def train_loss(self) -> float:
+        """The mean loss over the training set, of the crops in the middle, in evaluation mode."""
+        parts = [self.objective.losses(z, self.labels.index_select(0, i)) for i, z in self.outputs(self.pictures)]
+        return float(torch.cat(parts).double().mean())
+
     def finish(self) -> Iterator[tuple[Config, dict[str, Any]]]:
         """(configuration, result), after `train`."""
         curves, name = self.curves.of(0), self.objective.name
@@ -250,6 +267,8 @@ class ResNetRun:
         result = {
             name: curves[name][-1],
             **self._recalibrated(),
+            "train_loss": self.train_loss(),
+            "steps": self.done,
             "ms_per_step": 1e3 * self.seconds / self.timed,
             "side_by_side": 1,
             "effective_steps": float(self.done if self.effective is None else self.effective.t_eff),
@@ -263,32 +282,3 @@ class ResNetRun:
             return {}
         with fresh_statistics(self.net, self._forward_uniform):
             return {"recalibrated": self.evaluate()}
-
-
-def train_together(runs: Sequence[ResNetRun], points: int, on_steps: Callable[[int], None] | None = None) -> None:
-    """Train runs of one length to the end, all at the same time; each is tested at `points` places."""
-    for run in runs:
-        run.heartbeat = partial(on_steps, 0) if on_steps else run.heartbeat
-    for place in evenly_spaced(runs[0].num_steps, points):
-        advance_together(runs, place, on_steps)
-        for run in runs:
-            run.curves.evaluated(place, [run.evaluate()])
-
-
-def advance_together(runs: Sequence[ResNetRun], end: int, on_steps: Callable[[int], None] | None = None) -> None:
-    """Train up to step `end`. Runs take turns to start a step on their stream; the GPU executes them together.
-
-    Where steps are captured, the clock counts only those; each run gets its share of the time.
-    """
-    for run in runs:
-        run.warm_up(end, on_steps)
-    runs[0].wait()
-    start, steps = time.perf_counter(), end - runs[0].done
-    for _ in range(steps):
-        for run in runs:
-            with torch.cuda.stream(run.stream):  # None: no stream, nothing to do
-                run.tick(on_steps)
-    runs[0].wait()
-    seconds = time.perf_counter() - start
-    for run in runs:
-        run.count(steps, seconds / len(runs))

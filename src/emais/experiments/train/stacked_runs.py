@@ -24,18 +24,27 @@ from ...functional import cross_entropy_gradients
 from ..config import Config
 from ..data import Data
 from .curves import Curves, evenly_spaced
+from .sharing import StreamPool
 from .stacked_network import StackedNetwork
 from .stacked_updates import Update, make_update
-from .stream_pool import StreamPool
 
 EAGER = 3  # steps before a capture, so that all libraries are loaded
 
 
 class StackedRuns:
-    """Trains runs with the same data, model, optimizer and length; `finish` yields the results of each."""
+    """Trains runs with the same data, model, optimizer and length; `finish` yields the results of each.
+
+    lengths: steps of each run, where they are not those of its configuration. A run that is over stands still, at rate
+    0, until the last one is.
+    """
 
     def __init__(
-        self, configs: Sequence[Config], data: Data, model: Callable[[], nn.Module], device: torch.device | str = "cpu"
+        self,
+        configs: Sequence[Config],
+        data: Data,
+        model: Callable[[], nn.Module],
+        device: torch.device | str = "cpu",
+        lengths: Sequence[int] = (),
     ) -> None:
         if len({config.group() for config in configs}) != 1:
             raise EmaisError("runs side by side must share data, model, optimizer, length and minibatch size")
@@ -43,7 +52,9 @@ class StackedRuns:
             raise EmaisError("runs side by side need one label per sample")
         self.configs, self.data = list(configs), data
         self.device = torch.device(device)
-        self.num_steps, self.batch_size = configs[0].num_steps, configs[0].batch_size
+        own = list(lengths) or [config.num_steps for config in configs]
+        self.num_steps, self.batch_size = max(own), configs[0].batch_size
+        self.goal = torch.tensor(own, dtype=torch.float64, device=self.device)  # effective steps, where a run ends
         self.images, self.labels = data.x_train.to(self.device), data.y_train.to(self.device)
         self.net = StackedNetwork(model, [c.seed for c in configs], self.device)
         self.engines = [self._engine(config) for config in configs]
@@ -52,8 +63,10 @@ class StackedRuns:
             configs[0].optimizer, self.net.flat, self._column("weight_decay"), self._column("momentum")
         )
         self.rate = self._column("lr").squeeze(1)
-        self.effective = torch.tensor([c.schedule == "effective" for c in configs], device=self.device)
+        self.effective = torch.tensor([c.schedule != "steps" for c in configs], device=self.device)
         self.t_eff = torch.zeros(len(configs), dtype=torch.float64, device=self.device)
+        self.goes_on = torch.tensor([c.schedule == "effective" for c in configs], device=self.device)  # at rate 0
+        self.made = torch.zeros(len(configs), dtype=torch.int64, device=self.device)  # steps before a run's end
         self.curves = Curves(self.num_steps, len(configs), self.batch_size, self.device)
         self.streams = StreamPool(self.device)
         self.seconds = 0.0
@@ -83,10 +96,23 @@ class StackedRuns:
         total = torch.stack(own)
         (gradient,) = torch.autograd.grad(total.sum(), self.net.flat)
         factors = torch.stack(self.streams.map(lambda handle: handle.lr_scale(), self.handles)).float()
-        schedule = 0.5 * (1 + torch.cos(math.pi / self.num_steps * self.t_eff)).float()
-        self.update(gradient, self.rate * schedule * factors)
-        self.t_eff.add_(torch.where(self.effective, factors, 1.0)).clamp_(max=self.num_steps)
-        self.curves.log(total.detach(), self.rate * schedule, factors, [e.monitor.sums() for e in self.engines])
+        rates = self._rates()
+        self.update(gradient, rates * factors)
+        self._move_on(factors)
+        self.curves.log(total.detach(), rates, factors, [e.monitor.sums() for e in self.engines])
+
+    def _rates(self) -> Tensor:
+        """The schedule's learning rates (K,): a cosine to 0 at the end of each run."""
+        return self.rate * (0.5 * (1 + torch.cos(math.pi * self.t_eff / self.goal))).float()
+
+    def _over(self) -> Tensor:
+        """Whether each run has come to its end, (K,)."""
+        return (self.t_eff >= self.goal) & ~self.goes_on
+
+    def _move_on(self, factors: Tensor) -> None:
+        """Count a step of each run that is not over yet, by its factor where the schedule is over effective steps."""
+        self.made.add_(~self._over())
+        self.t_eff.copy_(torch.minimum(self.t_eff + torch.where(self.effective, factors, 1.0), self.goal))
 
     def _draw(self, k: int) -> Any:
         engine = self.engines[k]
@@ -129,6 +155,10 @@ class StackedRuns:
             self._wait()
             self.seconds += time.perf_counter() - start
             self.curves.evaluated(place, self.test_errors())
+            if bool(self._over().all()):
+                break
+        if on_steps is not None and done < self.num_steps:  # planned and not needed
+            on_steps(len(self.engines) * (self.num_steps - done))
 
     def _refresh(self, done: int, chunk: int = 5000) -> None:
         """Update the statistics of all samples of the runs that want it now."""
@@ -161,13 +191,25 @@ class StackedRuns:
             wrong += (self.net(self.net.flat, x).argmax(2) != y.to(self.device)).sum(1)
         return (100 * wrong / len(self.data.y_test)).tolist()
 
+    @torch.no_grad()
+    def train_losses(self, chunk: int = 500) -> list[float]:
+        """The mean loss of each run over the training set."""
+        sums = torch.zeros(len(self.engines), dtype=torch.float64, device=self.device)
+        for index in torch.arange(len(self.images), device=self.device).split(chunk):
+            z, y = self._outputs(self.net.flat, index.expand(len(self.engines), -1))
+            sums += cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).double().sum(1)
+        return (sums / len(self.images)).tolist()
+
     def finish(self) -> Iterator[tuple[Config, dict[str, Any]]]:
         """(configuration, result) of each run, after `train`."""
+        steps, losses = self.made.tolist(), self.train_losses()
         for k, (config, engine) in enumerate(zip(self.configs, self.engines, strict=True)):
-            curves = self.curves.of(k)
+            curves = self.curves.of(k, steps[k])
             result = {
                 "test_error": curves["test_error"][-1],
-                "ms_per_step": 1e3 * self.seconds / self.num_steps / len(self.engines),
+                "train_loss": losses[k],
+                "steps": steps[k],
+                "ms_per_step": 1e3 * self.seconds / self.curves.steps / len(self.engines),
                 "side_by_side": len(self.engines),
                 "effective_steps": float(self.t_eff[k]),
                 **failure_counts(engine),

@@ -34,10 +34,15 @@ LABELS = {COST: "Per-step time as a ratio to SGD"} | {
 }
 
 
-def timings_of(results: Path) -> list[Record]:
-    """The step times that lie beside a folder of results, else those of the folder we are in."""
+def measured_beside(results: Path) -> Path:
+    """The folder of what the benchmarks found, beside a folder of results, else that of the folder we are in."""
     beside = results.resolve().parent / FOLDER
-    return read_timings(beside if beside.is_dir() else FOLDER)
+    return beside if beside.is_dir() else FOLDER
+
+
+def timings_of(results: Path) -> list[Record]:
+    """The step times there."""
+    return read_timings(measured_beside(results))
 
 
 def read_timings(folder: Path = FOLDER) -> list[Record]:
