@@ -52,6 +52,7 @@ dist: $(READY)  ## make sdist and wheel in dist/, and check what is in them
 
 bench: $(READY)  ## measure sampler and step costs on this machine, into benchmarks/results/
 	$(BIN)/python benchmarks/sampler.py
+	$(BIN)/python benchmarks/weighted_sampler.py
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/refit.py
 	$(BIN)/python benchmarks/parcels.py

@@ -17,6 +17,7 @@ from .methods.emais_auto import EMAISAuto
 from .methods.weighted import Weighted
 from .rates.schedule import EffectiveSchedule
 from .statistics.scores import EMAScores
+from .weighted_sampler import WeightedSampler
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Engine",
     "Log",
     "Weighted",
+    "WeightedSampler",
     "create",
     "functional",
     "log_numbers",
