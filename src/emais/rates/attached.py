@@ -53,16 +53,16 @@ class Attached:
         self._latest, self._patience, self._told = 0, max(100, patience), False  # minibatches at the latest step
 
     def add(
-        self, optimizer: Optimizer | None, rule: str | None, steady: bool = False, scale_decay: bool = True
+        self, optimizer: Optimizer | None, rule: str | None, usual: str = "linear", scale_decay: bool = True
     ) -> StepScaler | ManualStep:
-        """Attach an optimizer, or an update of the user's own, under a rule (None: the one that suits its class)."""
+        """Attach an optimizer, or an update of the user's own, under a rule (None: the usual one, for its class)."""
         if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
             raise EmaisError(f"attach takes a torch optimizer, got {type(optimizer).__name__}")
         if isinstance(optimizer, torch.optim.LBFGS):
             raise EmaisError("LBFGS cannot be used: it evaluates its closure several times, a draw is observed once")
         if any(s.optimizer is optimizer for s in self.scalers):
             raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
-        rule = check_rule(rule or default_rule(optimizer, steady))
+        rule = check_rule(rule or default_rule(optimizer, usual))
         if self.scalers and rule != self.monitor.rule:
             raise EmaisError(
                 f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}: pass the "
