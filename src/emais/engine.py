@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, overload
 
 import torch
@@ -101,9 +100,10 @@ class Engine(Hooks):
 
     # ---- drawing
 
-    def loader(self, dataset: Any, *, num_workers: int = 0, score: Score | None = None, **options: Any) -> Loader:
-        """A loader over `dataset` that yields (batch, draw); `options` go to torch's DataLoader.
+    def loader(self, dataset: Any, *, score: Score | None = None, **options: Any) -> Loader:
+        """A loader over `dataset` that yields (batch, draw); `options`, as num_workers=2, go to torch's DataLoader.
 
+        A DataLoader in place of `dataset` hands over its data set and its options; those given here replace its own.
         score: only for methods that look at more samples than they train on; see `Presampling`.
         """
         if score is not None and not self.needs_score:
@@ -113,7 +113,7 @@ class Engine(Hooks):
                 f"this engine is resident on {self.device}: call draw() and index data that lies there, or make the "
                 "engine without device= and resident= to load data through a DataLoader (the model may be anywhere)"
             )
-        return Loader(self, dataset, {"num_workers": num_workers, **options}, score)
+        return Loader(self, dataset, options, score)
 
     def draw(self) -> Draw:
         """The next draw, for data that is indexed directly. On a CUDA device: no host sync, can be captured."""
@@ -138,7 +138,7 @@ class Engine(Hooks):
     def pass_length(self) -> int:
         """Steps of a whole pass over the loader: an epoch, or at most all that are left of num_steps."""
         if self.num_steps is None:
-            return math.ceil(self.num_samples / self.batch_size)
+            return -(-self.num_samples // self.batch_size)
         return max(0, self.progress.at_most(self.num_steps - self.step))
 
     def begin_pass(self) -> Pass:

@@ -52,6 +52,7 @@ class Nesting(HTMLParser):
 
 
 SHORT = {"batch_size": 32, "lr": 0.1, "weight_decay": 1e-4}
+PROGRESS = {"rule": "steady", "schedule": "progress"}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,9 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
     ]
     assert torch.get_num_threads() == threads
     printed = capsys.readouterr().out
-    assert re.search(r"^SGD-Scan +\d+\.\d\d ± \d+\.\d\d +\d+ +32\.0 ± 0\.0 +1\.00 ± 0\.00 +1\.00 x$", printed, re.M)
+    assert re.search(
+        r"^SGD-Scan +\d+\.\d\d ± \d+\.\d\d +40 ± 0 +[\d.]+ +\d+ +32\.0 ± 0\.0 +1\.00 ± 0\.00 +1\.00 x$", printed, re.M
+    )
     assert re.search(r"^EMAIS +\d+\.\d\d ± .* x$", printed, re.M)
     assert str(out) in printed
     text = out.read_text(encoding="utf-8")
@@ -141,7 +144,7 @@ def test_a_run_is_a_function_of_its_seed(digits: Data) -> None:
 
 
 def test_both_methods_start_alike_and_scan_keeps_its_learning_rate(digits: Data) -> None:
-    scan, ours = (short_run(digits, method) for method in demo.METHODS[:2])
+    scan, ours = (short_run(digits, method) for method in ("sgd-scan", "emais"))
     warm_up = math.ceil(2 * 1437 / 32)
     same = [k for k, step in enumerate(scan.curves["step"]) if step <= warm_up]
     assert [scan.curves["train_loss"][k] for k in same] == [ours.curves["train_loss"][k] for k in same]
@@ -164,6 +167,24 @@ def test_curves(digits: Data) -> None:
     )
     assert run.ms_per_step > 0
     assert run.tail["n_ems"] > 32
+
+
+def test_a_run_at_equal_progress_ends_early(digits: Data) -> None:
+    run = short_run(digits, "emais-auto", num_steps=400, rule="steady", equal_progress=True)
+    assert 90 < run.steps < 400
+    assert run.curves["step"][-1] == run.steps
+    assert {len(values) for values in run.curves.values()} == {60}
+    assert run.curves["lr"][-1] < 0.001
+    loop = PlainLoop(
+        [Config("digits", "perceptron", "emais-auto", num_steps=400, seed=3, **SHORT, **PROGRESS)],
+        digits,
+        "cpu",
+        Results("nowhere"),
+    )
+    heard: list[int] = []
+    loop.train(25, heard.append)
+    assert sum(heard) == 400
+    assert next(loop.finish())[1]["steps"] == run.steps
 
 
 def test_initial_weights_leave_the_global_generator_alone() -> None:
@@ -193,7 +214,9 @@ def test_the_plain_loop_gives_what_it_trained(digits: Data) -> None:
     assert result["curves"]["test_step"] == result["curves"]["step"] == run.curves["step"]
 
 
-@pytest.mark.parametrize("change", [{"optimizer": "adam"}, {"momentum": 0.5}, {"rule": "none"}, {"refresh_every": 9}])
+@pytest.mark.parametrize(
+    "change", [{"optimizer": "adam"}, {"momentum": 0.5}, {"schedule": "effective"}, {"refresh_every": 9}]
+)
 def test_the_plain_loop_refuses_what_it_would_leave_aside(change: dict[str, Any], digits: Data) -> None:
     with pytest.raises(EmaisError, match="the plain loop trains small networks, and takes only lr, "):
         PlainLoop([Config("digits", "perceptron", "emais", **change)], digits, "cpu", Results("nowhere"))
@@ -239,13 +262,14 @@ def three_methods(end: float = 2.0, seeds: int = 2) -> list[Setting]:
 
 def test_the_table_says_how_soon_a_method_has_the_loss_of_the_first() -> None:
     table = demo_table(three_methods())
-    assert table.head[2] == "steps to loss 5"
-    assert [row[2].text for row in table.rows] == ["30", "20", "not reached"]
+    assert table.head[2:5] == ["steps", "train loss", "steps to loss 5"]
+    assert [row[3].text for row in table.rows] == ["5", "3.67", "7.67"]
+    assert [row[4].text for row in table.rows] == ["30", "20", "not reached"]
     assert "EMAIS-auto  " in to_text(table)
     assert "not reached" in to_text(table)
     assert loss_verdict(three_methods()) == (
         "The training loss that SGD-Scan ends with, 5, is reached by SGD-Scan after 30 steps, by EMAIS after 20 steps, "
-        "by EMAIS-auto never."
+        "by EMAIS-auto never (it ends at 7.67)."
     )
 
 

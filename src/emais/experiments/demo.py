@@ -27,7 +27,11 @@ from .runs.provenance import processor
 from .runs.runner import run_all
 from .runs.store import Record, Results
 
-METHODS = ("sgd-scan", "emais", "emais-auto")
+METHODS: dict[str, dict[str, str]] = {  # with the settings of their runs; EMAIS-auto as a user of the library has it
+    "sgd-scan": {},
+    "emais": {},
+    "emais-auto": {"rule": "steady", "schedule": "progress"},
+}
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,9 @@ class Demo:
         """All runs, seed by seed; the methods take turns at going first, so that none gains from a warm machine."""
         shared = {"lr": self.lr, "weight_decay": self.weight_decay, "batch_size": self.batch_size}
         return [
-            Config(self.data, self.model, method, num_steps=num_steps, seed=seed, **shared)  # type: ignore[arg-type]
+            Config(self.data, self.model, method, num_steps=num_steps, seed=seed, **shared, **METHODS[method])  # type: ignore[arg-type]
             for seed in range(seeds)
-            for method in METHODS[:: -1 if seed % 2 else 1]
+            for method in list(METHODS)[:: -1 if seed % 2 else 1]
         ]
 
 
@@ -140,7 +144,8 @@ def describe(data: Data, demo: Demo, seeds: int, steps: int) -> str:
         f"momentum 0.9 and weight decay {demo.weight_decay:g}. The learning rate starts at {demo.lr:g} and falls "
         f"to 0 along a cosine. {demo.note} All methods ran with {which}, from the same initial weights for the "
         f"same seed. EMAIS’s first two epochs ({warm_up} steps) are plain SGD-Scan, to fill its statistics. "
-        "EMAIS-auto is this library’s own: it chooses on the way how long to remember. "
+        "EMAIS-auto is this library’s own: it chooses on the way how long to remember, and it ends early, when its "
+        f"steps are worth {steps} ordinary ones. "
         f"Hardware: {processor()}, one thread. Versions: emais {emais.__version__}, "
         f"torch {torch.__version__}, Python {platform.python_version()}."
     )

@@ -18,7 +18,7 @@ from .train.loop import Run, train
 from .train.models import SMALL
 from .train.stacked_runs import rule_of
 
-TAKEN = ("lr", "weight_decay", "num_steps", "seed", "batch_size")  # settings that the loop takes
+TAKEN = ("lr", "weight_decay", "num_steps", "seed", "batch_size", "rule", "schedule")  # settings that the loop takes
 
 
 class PlainLoop:
@@ -33,9 +33,11 @@ class PlainLoop:
     def train(self, points: int, on_steps: Callable[[int], None]) -> None:
         """Train to the end. The loop tests the model at every point of its curves, whatever `points` says."""
         for config in self._group:
-            given = {name: getattr(config, name) for name in TAKEN}
-            model, rule = SMALL[config.model], rule_of(config)
-            self._runs.append(train(self._data, model, config.method, rule=rule, on_step=lambda: on_steps(1), **given))
+            given = {name: getattr(config, name) for name in TAKEN if name not in ("rule", "schedule")}
+            given |= {"rule": rule_of(config), "equal_progress": config.schedule == "progress"}
+            run = train(self._data, SMALL[config.model], config.method, on_step=lambda: on_steps(1), **given)
+            self._runs.append(run)
+            on_steps(config.num_steps - run.steps)  # planned and not needed
 
     def finish(self) -> Iterator[tuple[Config, dict[str, Any]]]:
         """(configuration, result) of each run, after `train`."""
@@ -46,7 +48,7 @@ class PlainLoop:
 def check_settings(config: Config) -> None:
     """Refuse settings that the loop would leave aside."""
     plain = Config(config.data, config.model, config.method, **{name: getattr(config, name) for name in TAKEN})
-    if config != plain or config.model not in SMALL:
+    if config != plain or config.model not in SMALL or config.schedule == "effective":
         raise EmaisError(f"the plain loop trains small networks, and takes only {', '.join(TAKEN)}: got {config}")
 
 
@@ -55,4 +57,5 @@ def result_of(run: Run) -> dict[str, Any]:
     named = {"loss": "train_loss", "test_step": "step"}
     names = ("step", "loss", "lr", "lr_scale", "n_ems", "score", "test_step", "test_error")
     curves = {name: run.curves[named.get(name, name)] for name in names}
-    return {"test_error": run.test_error, "ms_per_step": run.ms_per_step, "side_by_side": 1, "curves": curves}
+    measured = {"test_error": run.test_error, "steps": run.steps, "ms_per_step": run.ms_per_step}
+    return measured | {"side_by_side": 1, "curves": curves}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from ..draws.uniforms import mix
-from ..errors import EmaisError, UnknownOption
 from .draw import Draw, Score
 from .fetching import Failure, Minibatches, Tagged, as_it_is
+from .sources import check_dataset, check_options, take_over
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -28,7 +27,6 @@ UNSEEN = (
     "a whole pass went by and none of its minibatches was observed: train on imp.loss(losses, logits, draw), and "
     "evaluate with a DataLoader of your own, because a pass over this one counts as training steps"
 )
-_OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "dataset")
 
 
 class _DrawStream:
@@ -61,18 +59,21 @@ class Loader:
     """
 
     def __init__(self, engine: Engine, dataset: Any, options: dict[str, Any], score: Score | None = None) -> None:
-        check_dataset(dataset, engine.num_samples)
         check_options(options)
+        own = dataset if isinstance(dataset, DataLoader) else None
+        dataset = dataset if own is None else own.dataset
+        check_dataset(dataset, engine.num_samples)
+        options = options if own is None else take_over(own, engine.batch_size, options)
         self._engine, self._dataset, self._score = engine, dataset, score
         given = options.get("generator")
         self._seeded = given is None  # by us, from (seed, step)
-        own = given is not None or options.get("worker_init_fn") is not None  # the user sees to random numbers
+        seeds = given is not None or options.get("worker_init_fn") is not None  # the user sees to random numbers
         collate = options.pop("collate_fn", None) or default_collate
         self._pass: Pass | None = None  # the latest over this loader
         if options.get("num_workers"):
             importlib.import_module("numpy.random")  # numpy loads it at its first use, which would be in every worker
         self.dataloader: DataLoader[Any] = DataLoader(
-            Minibatches(dataset, collate, None if own else engine.seed),
+            Minibatches(dataset, collate, None if seeds else engine.seed),
             batch_sampler=_DrawStream(engine),  # type: ignore[arg-type]
             collate_fn=as_it_is,
             **options,
@@ -144,30 +145,3 @@ class Loader:
     def num_workers(self) -> int:
         """Worker processes of the DataLoader."""
         return self.dataloader.num_workers
-
-
-def check_dataset(dataset: Any, num_samples: int) -> None:
-    """Refuse what cannot be drawn from by index."""
-    if isinstance(dataset, IterableDataset):
-        raise EmaisError(
-            f"{type(dataset).__name__} is an IterableDataset: importance sampling picks samples by index, so it "
-            "needs a data set with __getitem__ and __len__"
-        )
-    if not hasattr(dataset, "__len__") or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")):
-        hint = ": pass its .dataset" if hasattr(dataset, "dataset") else ""
-        raise EmaisError(f"the data set needs __getitem__ and __len__, {type(dataset).__name__} lacks one{hint}")
-    if len(dataset) != num_samples:
-        raise EmaisError(
-            f"the data set has {len(dataset)} samples, the engine was made for num_samples={num_samples}: "
-            "make it with num_samples=len(dataset)"
-        )
-
-
-def check_options(options: dict[str, Any]) -> None:
-    """Refuse DataLoader options that are the engine's to decide, and unknown ones."""
-    known = set(inspect.signature(DataLoader).parameters) - set(_OURS)
-    for name in options:
-        if name in _OURS:
-            raise EmaisError(f"{name} is the engine's to decide, which draws the minibatches: leave it out here")
-        if name not in known:
-            raise UnknownOption("loader()", name, known)

@@ -65,14 +65,14 @@ class Presampling(Engine):
         self._tau = 0.0  # moving average of sqrt(B sum q^2): how much a minibatch gains
         self._on = not self.switch
 
-    def loader(self, dataset: Any, *, num_workers: int = 0, score: Score | None = None, **options: Any) -> Loader:
+    def loader(self, dataset: Any, *, score: Score | None = None, **options: Any) -> Loader:
         """As of `Engine`; score(batch) -> (losses, logits) of the candidates."""
         if score is None:
             raise EmaisError(
                 "presampling scores its candidates in a forward pass: imp.loader(dataset, score=f) with "
                 "f(batch) -> (losses, logits), one loss per sample"
             )
-        return super().loader(dataset, num_workers=num_workers, score=score, **options)
+        return super().loader(dataset, score=score, **options)
 
     def draw(self, score: Score | None = None) -> Draw:
         """The next draw: score(index) -> (losses, logits) of the candidates. Without it, the candidates themselves."""

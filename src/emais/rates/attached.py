@@ -13,7 +13,7 @@ from ..observing.handover import Settled
 from ..observing.monitor import Monitor
 from ..statistics.arrays import Number
 from .effective_steps import Progress
-from .rules import check_decay, check_rule, default_rule
+from .rules import check_decay, check_rate, check_rule, default_rule
 from .scaling import ManualStep, StepScaler
 from .watch import ScheduleWatch
 
@@ -55,14 +55,17 @@ class Attached:
     def add(
         self, optimizer: Optimizer | None, rule: str | None, usual: str = "linear", scale_decay: bool = True
     ) -> StepScaler | ManualStep:
-        """Attach an optimizer, or an update of the user's own, under a rule (None: the usual one, for its class)."""
-        if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
-            raise EmaisError(f"attach takes a torch optimizer, got {type(optimizer).__name__}")
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise EmaisError("LBFGS cannot be used: it evaluates its closure several times, a draw is observed once")
+        """Attach an optimizer, or an update of the user's own, under a rule (None: the usual one, for its class).
+
+        Of an optimizer that a framework has wrapped, the inner one is attached.
+        """
+        if optimizer is not None:
+            optimizer = checked_optimizer(innermost(optimizer))
         if any(s.optimizer is optimizer for s in self.scalers):
             raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
         rule = check_rule(rule or default_rule(optimizer, usual))
+        if rule != "none":
+            check_rate(optimizer)
         if self.scalers and rule != self.monitor.rule:
             raise EmaisError(
                 f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}: pass the "
@@ -131,3 +134,29 @@ class Attached:
             scaler.used = used[k] if k < len(used) else self.monitor.added
         self._loaded = used[len(self.scalers) :]
         self._latest, self._told = max([*used, 0]), False
+
+
+def innermost(optimizer: Optimizer) -> Optimizer:
+    """The optimizer that does the work, of one that a framework has wrapped: its step is the one that reads the rate.
+
+    A wrapper shows the inner optimizer as `optimizer`, and its very list of parameter groups as its own. An optimizer
+    that has another one for other parameters is no wrapper.
+
+    >>> adam = torch.optim.Adam([torch.zeros(1, requires_grad=True)])
+    >>> innermost(adam) is adam
+    True
+    """
+    inner = getattr(optimizer, "optimizer", None)
+    if not isinstance(inner, Optimizer) or inner is optimizer:
+        return optimizer
+    shared = inner.param_groups is getattr(optimizer, "param_groups", None)
+    return innermost(inner) if shared else optimizer
+
+
+def checked_optimizer(optimizer: Optimizer) -> Optimizer:
+    """The optimizer, or say why it cannot be attached."""
+    if not hasattr(optimizer, "register_step_pre_hook"):
+        raise EmaisError(f"attach takes a torch optimizer, got {type(optimizer).__name__}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise EmaisError("LBFGS cannot be used: it evaluates its closure several times, a draw is observed once")
+    return optimizer

@@ -56,6 +56,16 @@ def check_rule(rule: str) -> str:
     return rule
 
 
+def check_rate(optimizer: Optimizer | None) -> None:
+    """Refuse an optimizer that has no rate to scale: it makes its own in each step."""
+    groups = [] if optimizer is None else optimizer.param_groups
+    if any("lr" in group and group["lr"] is None for group in groups):
+        raise EmaisError(
+            f"{type(optimizer).__name__} has lr=None, it chooses its rate itself, so there is none to scale: give it "
+            'one (for transformers\' Adafactor lr=1e-3, relative_step=False), or attach it with rule="none"'
+        )
+
+
 def check_decay(optimizer: Optimizer | None) -> None:
     """Refuse an optimizer whose weight decay is not simply multiplied by the rate."""
     names = {c.__name__ for c in type(optimizer).__mro__}

@@ -135,7 +135,7 @@ class StepScaler:
 
     def scaled(self, rate: Any) -> Any:
         """A rate as the reader is to see it: multiplied, if that is the optimizer's own step."""
-        if self._factor is None or not self._is_stepping():
+        if rate is None or self._factor is None or not self._is_stepping():  # None: with rule="none" only
             return rate
         self._reads += 1
         if isinstance(rate, Tensor):  # no host sync; in the rate's own precision, which fused optimizers insist on

@@ -54,7 +54,7 @@ def record(config: Config, value: float | None, **changes: Any) -> dict[str, Any
     if config.model.startswith("resnet"):  # others have no BatchNorm
         changes = {"recalibrated": None if value is None else value + 0.5} | changes
     run = {metric: value, "ms_per_step": 0.5, "hardware": "a machine", "torch": "2", "emais": "0", "python": "3"}
-    run |= {"source": "a1", "layout": LAYOUT}
+    run |= {"source": "a1", "layout": LAYOUT, "train_loss": 0.25, "steps": config.num_steps}
     return json.loads(json.dumps(asdict(config) | run | {"curves": curves} | changes))
 
 

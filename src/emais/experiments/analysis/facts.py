@@ -13,6 +13,7 @@ from ..numbers import with_sd
 from ..runs.catalogue import HELD_OUT, ITEMS
 from ..runs.record import Record, RunRecord, typed
 from . import paper
+from .equal_progress import ProgressRow, progress_rows
 from .quantities import FIFTH, average, best_of, first_step, last_moving
 from .settings import Setting, better, by_row, of_item, settings_of
 from .significance import LEVEL, holm
@@ -114,6 +115,13 @@ class Facts:
         one, other = self.tuned(steps, method), self.tuned(steps, over)
         return p_value(one, other) < LEVEL and better(one, one.mean, other.mean)
 
+    def at_equal_progress(self, model: str, steps: int, lr: float) -> ProgressRow:
+        """Runs at equal progress beside SGD-Scan of so many steps."""
+        for row in progress_rows(self.records):
+            if (row.config.model, row.config.num_steps, row.config.lr) == (model, steps, lr):
+                return row
+        raise LookupError(f"there are no runs of {model} at equal progress with {steps} steps and rate {lr}")
+
     def room(self, *where: Any, **changes: Any) -> float:
         """How many times N the best possible sampler's N_ems would be, from sums over the second half of the run."""
         setting = self.of(*where, **changes)
@@ -157,7 +165,7 @@ class Facts:
 
     def minutes(self, label: str) -> float:
         """Of training, of all runs of the paper's methods in a table."""
-        return sum(r.ms_per_step * r.num_steps for r in self.runs(label)) / 6e4
+        return sum(r.ms_per_step * r.steps for r in self.runs(label)) / 6e4
 
     def runs(self, label: str) -> list[RunRecord]:
         """All runs of the paper's methods in a table."""

@@ -30,6 +30,17 @@ def middle(setting: Setting, quantity: str, part: float = HALF) -> float:
     return statistics.median(values) if values else math.nan
 
 
+def mean_steps(setting: Setting, name: str = "step") -> list[float]:
+    """The step of each point of a curve, as a mean over seeds: runs at equal progress end at different steps.
+
+    >>> from ..config import Config
+    >>> curves = [{"curves": {"step": [10, 20]}}, {"curves": {"step": [12, 24, 30]}}]
+    >>> mean_steps(Setting(Config("digits", "perceptron", "emais"), tuple(curves)))
+    [11.0, 22.0]
+    """
+    return [statistics.fmean(steps) for steps in zip(*(record.curve(name) for record in setting.records), strict=False)]
+
+
 def last_moving(setting: Setting) -> float:
     """The step, as a mean over seeds, from which the learning rate is 0 before the run is over; NaN if it never is."""
     found = []

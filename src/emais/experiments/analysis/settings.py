@@ -14,6 +14,7 @@ from ..runs.record import Key, Record, RunRecord, typed
 from .paper import NAMES, NETWORKS, OURS, TITLES
 
 HEADS = {method: name + ("*" if method in OURS else "") for method, name in NAMES.items()}
+FOLLOWING = {"emais": "minibatches of EMAIS's N_ems", "progress": "shortened to the steps of equal progress"}
 STAR = (
     "* EMAIS-auto is not in the paper: it is this library's own, EMAIS that chooses its memory and the power of its "
     "weights during training."
@@ -196,12 +197,12 @@ def variant(config: Config) -> str:
         parts = [f"{parts[0]} with τ = {options.pop('factors'):g} t alone"]
         options.pop("powers", None)
     parts += [f"{'τ' if name == 'tau' else name} = {listed(value)}" for name, value in options.items()]
-    if config.schedule == "effective":
-        parts.append("schedule over effective steps")
+    if config.schedule != "steps":
+        parts.append("equal progress" if config.schedule == "progress" else "schedule over effective steps")
     if config.rule is not None:
         parts.append("without learning-rate adjustment" if config.rule == "none" else f"rule {config.rule}")
     if config.refresh_every:
         parts.append(f"all statistics refreshed every {config.refresh_every} steps")
     if config.follow:
-        parts.append("minibatches of EMAIS's N_ems")
+        parts.append(FOLLOWING[config.follow])
     return ", ".join(parts)

@@ -6,7 +6,7 @@ import math
 import statistics
 
 from ..numbers import number
-from .quantities import first_crossing
+from .quantities import first_crossing, mean_steps
 from .settings import Setting
 
 SMOOTHED = 5  # points of a curve, of about 60, whose mean is the loss at the last of them
@@ -24,7 +24,7 @@ def training_loss(setting: Setting) -> list[float]:
     [4.0, 2.5]
     """
     seeds = [list(map(number, record["curves"]["loss"])) for record in setting.records]
-    means = [statistics.fmean(values) for values in zip(*seeds, strict=True)]
+    means = [statistics.fmean(values) for values in zip(*seeds, strict=False)]  # runs may end at different points
     return [statistics.fmean(means[max(0, k - SMOOTHED) : k]) for k in range(1, len(means) + 1)]
 
 
@@ -36,4 +36,4 @@ def final_loss(setting: Setting) -> float:
 def steps_to_loss(setting: Setting, loss: float) -> float:
     """The first step at which the training loss is at most `loss`; NaN where it never is."""
     curve = training_loss(setting)
-    return first_crossing(setting.records[0]["curves"]["step"], curve, loss) if curve else math.nan
+    return first_crossing(mean_steps(setting), curve, loss) if curve else math.nan

@@ -24,7 +24,8 @@ STEPS_TO_LOSS = (
 )
 DEMO_CAPTION = (
     f"Means over seeds, with the standard deviation over seeds. {STEPS_TO_LOSS} EMAIS multiplies the learning rate by "
-    "N_ems/N, so a gain in steps is not one of the sampling alone. N_ems and S(W) are means over the second half of "
+    "N_ems/N, EMAIS-auto by what a step is worth, so a gain in steps is not one of the sampling alone. EMAIS-auto ends "
+    "when its steps are worth as many as SGD-Scan makes. N_ems and S(W) are means over the second half of "
     "each run. The time of a step is relative to SGD-Scan, the median over pairs of runs with the same seed. SGD-Scan "
     "is observed too: its steps carry the cost of observing, but not of choosing samples."
 )
@@ -41,6 +42,8 @@ def demo_table(settings: Sequence[Setting]) -> Table:
         [
             Cell(NAMES[s.config.method]),
             value_cell(s),
+            spread_cell([float(r.steps) for r in s.records], 0),
+            loss_cell(final_loss(s)),
             steps_to_loss_cell(steps_to_loss(s, loss)),
             spread_cell(seed_averages(s, "n_ems"), 1),
             spread_cell(seed_averages(s, "score")),
@@ -49,13 +52,20 @@ def demo_table(settings: Sequence[Setting]) -> Table:
         for s in settings
     ]
     return Table(
-        ["method", "test error (%)", f"steps to loss {loss:.3g}", "N_ems", "S(W)", "step time"], rows, DEMO_CAPTION
+        ["method", "test error (%)", "steps", "train loss", f"steps to loss {loss:.3g}", "N_ems", "S(W)", "step time"],
+        rows,
+        DEMO_CAPTION,
     )
 
 
 def seed_averages(setting: Setting, quantity: str) -> list[float]:
     """The mean over the second half of the run, seed by seed."""
     return [average(replace(setting, records=(record,)), quantity) for record in setting.records]
+
+
+def loss_cell(loss: float) -> Cell:
+    """The training loss at the end."""
+    return Cell(f"{loss:.3g}", sort=loss)
 
 
 def steps_to_loss_cell(steps: float) -> Cell:
@@ -100,9 +110,14 @@ def error_verdict(scan: Sequence[float], ours: Sequence[float], name: str = "EMA
 def loss_verdict(settings: Sequence[Setting]) -> str:
     """After how many steps each method has the training loss that the first ends with."""
     loss = final_loss(settings[0])
-    steps = {NAMES[s.config.method]: steps_to_loss(s, loss) for s in settings}
-    each = [f"{name} {f'after {n:.0f} steps' if math.isfinite(n) else 'never'}" for name, n in steps.items()]
+    each = [f"{NAMES[s.config.method]} {reached(s, loss)}" for s in settings]
     return f"The training loss that SGD-Scan ends with, {loss:.3g}, is reached by {', by '.join(each)}."
+
+
+def reached(setting: Setting, loss: float) -> str:
+    """When a method has this training loss, or where it ends instead."""
+    steps = steps_to_loss(setting, loss)
+    return f"after {steps:.0f} steps" if math.isfinite(steps) else f"never (it ends at {final_loss(setting):.3g})"
 
 
 # ---- the page

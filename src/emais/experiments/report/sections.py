@@ -11,6 +11,7 @@ from ..analysis.paper import ALL, RUN_SECONDS, SEEDS
 from ..analysis.settings import by_row, item_title, of_item, present, title_of
 from ..numbers import decimal
 from ..runs.catalogue import ITEMS
+from ..runs.record import RunRecord, typed
 from ..runs.store import Record
 from .figures import scatter
 from .figures.curves import PictureGroup, data_and_steps
@@ -98,15 +99,15 @@ def study_sections(study: Sequence[Record]) -> list[Section]:
 
 def runs_table(records: Sequence[Record]) -> Table:
     """What was run, on what."""
-    kinds: dict[tuple[str, ...], list[Record]] = {}
-    for r in records:
+    kinds: dict[tuple[str, ...], list[RunRecord]] = {}
+    for r in typed(records):
         versions = f"emais {r.get('emais', '?')}, torch {r.get('torch', '?')}, Python {r.get('python', '?')}"
         key = (title_of(r["data"], [r]), r["model"], r["optimizer"], str(r.get("hardware", "unknown")), versions)
         kinds.setdefault(key, []).append(r)
     rows = []
     for named, own in kinds.items():
-        steps = sum(r["num_steps"] for r in own)
-        minutes = sum(r["ms_per_step"] * r["num_steps"] for r in own) / 6e4
+        steps = sum(r.steps for r in own)
+        minutes = sum(r.ms_per_step * r.steps for r in own) / 6e4
         counts = ((f"{len(own)}", len(own)), (f"{steps:,}", steps), (f"{minutes:.1f}", minutes))
         cells = [Cell(text, sort=value) for text, value in counts]
         rows.append([*map(Cell, named), *cells])

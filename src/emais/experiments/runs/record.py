@@ -81,6 +81,11 @@ class RunRecord(Mapping[str, Any]):
         return int(self.entries["num_steps"])
 
     @property
+    def steps(self) -> int:
+        """Steps that the run took; fewer than `num_steps` where it ended at equal progress."""
+        return int(self.entries.get("steps", self.num_steps))
+
+    @property
     def seed(self) -> int:
         """The seed of the run."""
         return int(self.entries["seed"])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...analysis.paper import NAMES
+from ...analysis.quantities import mean_steps
 from ...analysis.settings import Setting, method_name
 from ...numbers import mean_sd, number
 from ...runs.store import Record
@@ -91,8 +92,8 @@ def series(
     centre: Centre = mean_sd,
 ) -> Series:
     """Mean and standard deviation (or another centre) over the seeds; cost: what a step counts on the x axis."""
-    x = setting.records[0]["curves"]["test_step" if quantity in ("test_error", "map") else "step"]
-    pairs = [centre(values) for values in zip(*(rows_of(r, quantity) for r in setting.records), strict=True)]
+    x = mean_steps(setting, "test_step" if quantity in ("test_error", "map") else "step")
+    pairs = [centre(values) for values in zip(*(rows_of(r, quantity)[: len(x)] for r in setting.records), strict=True)]
     mean, spread = ([pair[k] for pair in pairs] for k in (0, 1))
     shade = COLOUR.get(setting.config.method) if colour is None else colour
     return Series(name or method_name(setting.config), [round(step * cost, 2) for step in x], mean, spread, shade)

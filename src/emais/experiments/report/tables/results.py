@@ -15,6 +15,7 @@ from ...runs.catalogue import Item, find_item
 from ...runs.store import Record
 from .cells import Cell, Table, to_markdown
 from .comparisons import momentum_table, summary_table
+from .equal_progress import progress_table
 from .recalibration import recalibration_table
 from .rows import Columns, count_cell, empty, first_cells, first_columns, gap_cell, paper_cell, printed_note, value_cell
 from .steps_to_error import steps_tables
@@ -39,6 +40,8 @@ def tables(label: str, records: Sequence[Record]) -> list[Table]:
         return steps_tables(item, records)
     if label.endswith("momentum"):
         return [momentum_table(item, records)]
+    if label == "equal_progress":
+        return [progress_table(item, records)]
     if label == "batchnorm":
         return [recalibration_table(item, records)]
     if label in ("tuned", "tuned_decay"):

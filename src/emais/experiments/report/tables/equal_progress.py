@@ -1,0 +1,67 @@
+"""The table of equal progress: how many steps it took, and how far each run is from SGD-Scan over all steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...analysis.equal_progress import KINDS, ProgressRow, progress_rows
+from ...analysis.harm_differences import LIMIT, Difference
+from ...analysis.paper import NETWORKS
+from ...analysis.settings import Setting, provenance
+from ...numbers import decimal
+from ...runs.catalogue import Item
+from ...runs.store import Record
+from .cells import Cell, Table
+from .rows import count_cell, empty, number_cell, value_cell
+
+HEAD = ("data", "network", "lr", "T", "run", "seeds", "steps, % of T", "test error (%)", "difference", "train loss")
+
+
+def progress_table(item: Item, records: Sequence[Record]) -> Table:
+    """Three rows for each setting: SGD-Scan, EMAIS-auto at equal progress, SGD-Scan shortened to as many steps."""
+    found = progress_rows(records) or progress_rows(records, complete=False)
+    rows = [line for row in found for line in lines(row)]
+    settings = [s for row in found for s in (row.base, row.progress, row.shortened)]
+    caption = (
+        "EMAIS-auto with the steady rule ends when its steps are worth T. SGD-Scan, shortened, has as many steps with "
+        "the same seed, and its own schedule over them. Differences are to SGD-Scan over T steps, paired by seed, with "
+        f"their standard error; worse and better: by more than {LIMIT:g} of them. Train loss: over the training set, "
+        "after the last step. Rate and weight decay are SGD-Scan's best of those tried; lr 0.01 is the paper's. "
+        f"{provenance(settings)}"
+    )
+    return Table([*HEAD, "difference "], rows, caption, item.title)
+
+
+def lines(row: ProgressRow) -> list[list[Cell]]:
+    """The three rows of a setting."""
+    config = row.config
+    named = (
+        (row.base, "SGD-Scan"),
+        (row.progress, "EMAIS-auto, equal progress"),
+        (row.shortened, "SGD-Scan, shortened"),
+    )
+    found = []
+    for setting, name in named:
+        first = [Cell(setting.title), Cell(NETWORKS[config.model]), Cell(decimal(config.lr), sort=config.lr)]
+        first += [Cell(str(config.num_steps), sort=config.num_steps), Cell(name), count_cell(setting)]
+        share = 1.0 if setting is row.base else row.share
+        found.append([*first, number_cell(100 * share), *measured(row, setting)])
+    return found
+
+
+def measured(row: ProgressRow, setting: Setting) -> list[Cell]:
+    """Test error and training loss, each with its difference to SGD-Scan's."""
+    error, loss = (
+        Cell("") if setting is row.base else difference_cell(row.difference(setting, kind), places)
+        for kind, places in zip(KINDS, (2, 4), strict=True)
+    )
+    return [value_cell(setting), error, number_cell(row.mean(setting, "train_loss"), 4), loss]
+
+
+def difference_cell(found: Difference, places: int) -> Cell:
+    """A difference with its standard error, and whether it is more than chance."""
+    if math.isnan(found.mean):
+        return empty()
+    text = f"{found.mean:+.{places}f} ± {found.error:.{places}f} {found.mark}".strip()
+    return Cell(text.replace("-", "−"), bold=bool(found.mark), sort=found.mean)

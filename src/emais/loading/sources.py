@@ -1,0 +1,111 @@
+"""What a loader is made of: a data set and options of torch's DataLoader, or a DataLoader that has both."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+
+from ..errors import EmaisError, UnknownOption
+
+OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "dataset")
+# a DataLoader's generator gave its order and seeded its workers: both follow from the engine's seed now
+_NOT_TAKEN = (*OURS, "generator")
+_FOR_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
+
+
+def check_dataset(dataset: Any, num_samples: int) -> None:
+    """Refuse what cannot be drawn from by index."""
+    if isinstance(dataset, IterableDataset):
+        raise EmaisError(
+            f"{type(dataset).__name__} is an IterableDataset: importance sampling picks samples by index, so it "
+            "needs a data set with __getitem__ and __len__"
+        )
+    if not hasattr(dataset, "__len__") or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")):
+        hint = ": pass its .dataset" if hasattr(dataset, "dataset") else ""
+        raise EmaisError(f"the data set needs __getitem__ and __len__, {type(dataset).__name__} lacks one{hint}")
+    if len(dataset) != num_samples:
+        raise EmaisError(
+            f"the data set has {len(dataset)} samples, the engine was made for num_samples={num_samples}: "
+            "make it with num_samples=len(dataset)"
+        )
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Refuse DataLoader options that are the engine's to decide, and unknown ones."""
+    known = set(inspect.signature(DataLoader).parameters) - set(OURS)
+    for name in options:
+        if name in OURS:
+            raise EmaisError(f"{name} is the engine's to decide, which draws the minibatches: leave it out here")
+        if name not in known:
+            raise UnknownOption("loader()", name, known)
+
+
+def take_over(loader: DataLoader[Any], batch_size: int, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a DataLoader, with the ones given beside it in place of its own.
+
+    A DataLoader whose order is more than a plain scan or shuffle of its data set is refused: what its sampler does
+    would be lost. Its `drop_last` changes nothing, because minibatches of an engine always have N samples.
+
+    >>> loader = DataLoader(range(10), batch_size=5, shuffle=True, num_workers=2)
+    >>> take_over(loader, 5, {"num_workers": 0})["num_workers"]
+    0
+    """
+    check_plain(loader)
+    check_batch_size(loader, batch_size)
+    taken = {name: getattr(loader, name, default) for name, default in _defaults().items()}
+    if not options.get("num_workers", taken["num_workers"]):
+        taken = {name: value for name, value in taken.items() if name not in _FOR_WORKERS}
+    return taken | options
+
+
+def _defaults() -> dict[str, Any]:
+    """The options that are taken over, with torch's defaults; an older torch has fewer."""
+    parameters = inspect.signature(DataLoader).parameters
+    return {name: p.default for name, p in parameters.items() if name not in _NOT_TAKEN}
+
+
+def check_plain(loader: DataLoader[Any]) -> None:
+    """Refuse a DataLoader that does more than put samples of its data set together, in order or shuffled."""
+    kind, batches = type(loader), loader.batch_sampler
+    if kind.__iter__ is not DataLoader.__iter__:
+        raise EmaisError(
+            f"{kind.__name__} iterates in a way of its own, which would be lost: pass the DataLoader that it was made "
+            "from, or its data set, imp.loader(dataloader.dataset, num_workers=...)"
+        )
+    if type(batches) is not BatchSampler:
+        what = "batch_size=None" if batches is None else f"batch_sampler={type(batches).__name__}"
+        raise EmaisError(
+            f"the DataLoader has {what}, and the engine draws its own minibatches: make the DataLoader with "
+            "batch_size=, or pass its data set, imp.loader(dataloader.dataset, collate_fn=...)"
+        )
+    if not is_whole_pass(batches.sampler, loader.dataset):
+        raise EmaisError(
+            f"the DataLoader has a sampler of its own, {_named(batches.sampler)}, and the engine draws the samples "
+            "instead: to do without that sampler, pass the data set, imp.loader(dataloader.dataset, num_workers=...); "
+            "to train on a part of the data, make a torch.utils.data.Subset of it"
+        )
+
+
+def is_whole_pass(sampler: Any, dataset: Any) -> bool:
+    """Whether a sampler gives each sample of a data set once, in order or shuffled: what `shuffle=` makes."""
+    plain = type(sampler) is SequentialSampler or (type(sampler) is RandomSampler and not sampler.replacement)
+    return plain and len(sampler) == len(dataset)
+
+
+def _named(sampler: Any) -> str:
+    """A sampler as it reads in a message."""
+    size = f" of {len(sampler)} samples" if hasattr(sampler, "__len__") else ""
+    with_replacement = " with replacement" if getattr(sampler, "replacement", False) else ""
+    return f"{type(sampler).__name__}{with_replacement}{size}"
+
+
+def check_batch_size(loader: DataLoader[Any], batch_size: int) -> None:
+    """Refuse a DataLoader whose minibatches are not as large as the engine's."""
+    batches = loader.batch_sampler
+    if isinstance(batches, BatchSampler) and batches.batch_size != batch_size:
+        raise EmaisError(
+            f"the DataLoader has batch_size={batches.batch_size}, the engine batch_size={batch_size}: make the engine "
+            f"with batch_size={batches.batch_size}"
+        )
