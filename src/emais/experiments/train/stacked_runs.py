@@ -24,9 +24,9 @@ from ...functional import cross_entropy_gradients
 from ..config import Config
 from ..data import Data
 from .curves import Curves, evenly_spaced
+from .sharing import StreamPool
 from .stacked_network import StackedNetwork
 from .stacked_updates import Update, make_update
-from .stream_pool import StreamPool
 
 EAGER = 3  # steps before a capture, so that all libraries are loaded
 
