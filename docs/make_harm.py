@@ -18,7 +18,7 @@ from emais.experiments.analysis.harm_runs import (
     PROBLEMS,
     PROGRESS,
     REPLACED,
-    SHORTENED_SCAN,
+    SHORTENED,
     Entry,
     HarmRun,
     read_harm,
@@ -33,7 +33,7 @@ ENTRIES = {
     "PAPER": PAPER,
     "STEPS": EQUAL_STEPS,
     "PROGRESS": PROGRESS,
-    "SHORTENED": SHORTENED_SCAN,
+    "SHORTENED": SHORTENED,
 }
 
 

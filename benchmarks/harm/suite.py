@@ -14,7 +14,7 @@ from emais.experiments.analysis.harm_runs import (
     ENTRIES,
     FIRST_TUNING_SEED,
     PROGRESS,
-    SHORTENED_SCAN,
+    SHORTENED,
     Entry,
     HarmRun,
     Tuned,
@@ -99,7 +99,7 @@ class Suite:
         for seed in range(self.seeds):
             steps: int | None = None  # of the run at equal progress
             for entry in entries:
-                run = self.run(problem, entry, setting, seed, steps if entry == SHORTENED_SCAN else None)
+                run = self.run(problem, entry, setting, seed, steps if entry == SHORTENED else None)
                 if entry == PROGRESS:
                     steps = run.steps
                 yield run

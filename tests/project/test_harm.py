@@ -15,7 +15,7 @@ from emais.experiments.analysis.harm_runs import (
     FIRST_TUNING_SEED,
     PROBLEMS,
     PROGRESS,
-    SHORTENED_SCAN,
+    SHORTENED,
 )
 
 MODULES = ("data", "problems", "suite", "training", "__main__")
@@ -104,7 +104,7 @@ def test_sentences_are_read_from_the_folder_that_is_given(harm, tmp_path):
 def test_a_run_at_equal_progress_stops_early_and_the_shortened_one_with_it(harm, one_thread, tmp_path):
     suite = harm.suite.Suite(harm.suite.Store(tmp_path / "runs.jsonl"), harm.data.Folders(), seeds=1, divided_by=2)
     runs = {run.entry: run for run in suite.compared(harm.problems.PROBLEMS["wine"], harm.training.Tuned(0.1, 1e-4))}
-    progress, shortened = runs[PROGRESS], runs[SHORTENED_SCAN]
+    progress, shortened = runs[PROGRESS], runs[SHORTENED]
     assert progress.steps < progress.planned == 300
     assert progress.planned <= progress.effective_steps < progress.planned + progress.max_factor
     assert shortened.steps == shortened.planned == progress.steps
@@ -179,7 +179,7 @@ def test_committed_runs_are_fair(harm):
         own = [run for run in compared if run.problem == name]
         assert len({run.tuned for run in own}) == 1
         steps = {e: {run.seed: run.steps for run in own if run.entry == e} for e in ENTRIES}
-        assert steps[SHORTENED_SCAN] == steps[PROGRESS]
+        assert steps[SHORTENED] == steps[PROGRESS]
         assert all(run.seed in steps[BASE] for run in own)
 
 

@@ -23,14 +23,14 @@ REPLACED = Entry("sgd-uni", "steps")  # what drawing with replacement costs by i
 PAPER = Entry("emais", "steps")
 EQUAL_STEPS = Entry("emais-auto", "steps")
 PROGRESS = Entry("emais-auto", "progress")
-SHORTENED_SCAN = Entry("sgd-scan", "shortened")
+SHORTENED = Entry("sgd-scan", "shortened")
 ENTRIES = {  # in the order of the tables; shortened comes after the run at equal progress
     BASE: "SGD-Scan",
     REPLACED: "SGD-Uni",
     PAPER: "EMAIS, paper",
     EQUAL_STEPS: "EMAIS-auto, equal steps",
     PROGRESS: "EMAIS-auto, equal progress",
-    SHORTENED_SCAN: "SGD-Scan, shortened",
+    SHORTENED: "SGD-Scan, shortened",
 }
 PROBLEMS = {
     "wine": "wine, 106 samples",
