@@ -10,6 +10,7 @@ from . import functional
 from .engine import Engine
 from .errors import EmaisError
 from .loading.draw import Draw
+from .log import Log, log_numbers
 from .methods import METHODS, create
 from .methods.emais import EMAIS
 from .methods.emais_auto import EMAISAuto
@@ -27,7 +28,9 @@ __all__ = [
     "EffectiveSchedule",
     "EmaisError",
     "Engine",
+    "Log",
     "Weighted",
     "create",
     "functional",
+    "log_numbers",
 ]

@@ -163,11 +163,11 @@ class Engine(Hooks):
         """Whether a run with `effective_steps` has come to its end; sync on a device."""
         return self.attached.finished()
 
-    def summary(self) -> Summary:
-        """What the latest epoch, and the run, looked like: numbers from sums over many steps. Waits for a device."""
+    def summary(self, steps: int | None = None) -> Summary:
+        """What the latest epoch, or so many steps of it, and the run looked like, from sums; waits for a device."""
         with self._settled:
             fallback, monitor = int(self.report().get("fallback_steps", 0)), self.monitor
-            return monitor.recent.summary(self.progress.effective(), fallback, monitor.rule, monitor.bound)
+            return monitor.recent.summary(self.progress.effective(), fallback, monitor.rule, monitor.bound, steps)
 
     # ---- observing
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..functional.rates import MAX_SCALE, STEADY_MAX, guard_scale, scale_ratio
 from ..functional.traces import GradientSums, VarianceTraces
-from ..statistics.arrays import Arrays, Number
+from ..statistics.arrays import Array, Arrays, Number
 from ..statistics.limits import ANY, FROM_0, NORM_MAX, Limit
 from .observation import Observation
 from .smoothing import RaisMoments, SmoothedSums, loaded_sums, saved_sums, usable
@@ -46,6 +46,7 @@ class Monitor:
         self.rule = "none"
         self.step: int | Tensor = 0
         self.open, self.added = False, 0  # whether a window is open; minibatches so far
+        self.r: Array | None = None  # of the latest minibatch
         # gradient norms left out, and factors replaced by 1
         self.counts = torch.zeros(2, dtype=torch.int64, device=arrays.device)
         self._counts = arrays.array(self.counts)  # the same memory
@@ -75,6 +76,7 @@ class Monitor:
             warnings.warn(STARTS_AGAIN, stacklevel=2)
         self.added += 1
         self._window, self.open, self._factor, self.step = sums, True, None, observed.step
+        self.r = observed.r
 
     def _joins(self, window: GradientSums, sums: GradientSums) -> bool:
         """Whether a minibatch joins the open window, or starts a new one."""
