@@ -276,7 +276,7 @@ class Engine(Hooks):
         None instead of an optimizer, with a rule, is for an update of your own: see `ManualStep`.
         """
         with self._settled:
-            scaler = self.attached.add(optimizer, rule or self.rule, self.steady, scale_decay)
+            scaler = self.attached.add(optimizer, rule, self.rule, scale_decay)
         # the optimizer's step is where the side stream is joined
         self._handover.overlap = self.arrays.resident and self.device.type == "cuda"
         return scaler

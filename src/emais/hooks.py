@@ -25,8 +25,7 @@ class Hooks:
     needs_score = False  # whether the loader takes score=, a look at candidates before the draw
     epoch_steps: int | None = 0  # steps that come from epochs without replacement; None: all
     candidates: int | None = None  # samples to look at in each step; None: those to train on
-    rule: str | None = "none"  # of `attach` when none is given; None: by the optimizer's class
-    steady = False  # whether that rule is to be a steady one
+    rule = "none"  # of `attach` when none is given; of linear and steady, the Adam family gets the square root
 
     def learn(self, observed: Observation) -> None:
         """Take in a minibatch that was trained on."""
