@@ -81,7 +81,8 @@ class ImportanceSampling(Callback):
         dataloader = checked_dataloader(given)
         size = dataloader.batch_size
         if self.engine is not None and self.engine.batch_size != size:
-            warnings.warn(OTHER_BATCH_SIZE.format(self.engine.batch_size, size), stacklevel=2)
+            if self in trainer.callbacks:  # not while a tuner tries sizes
+                warnings.warn(OTHER_BATCH_SIZE.format(self.engine.batch_size, size), stacklevel=2)
             self._forget()
         if self.engine is None:
             self.engine = self._make_engine(dataloader)
@@ -138,7 +139,7 @@ class ImportanceSampling(Callback):
         automatic = module.automatic_optimization
         step = trainer.global_step if automatic else trainer.fit_loop.total_batch_idx + 1
         every = trainer.log_every_n_steps
-        if not every or step % every or step == self._logged or trainer.barebones:
+        if not (every and step) or step % every or step == self._logged or trainer.barebones:
             return
         self._logged, seen = step, engine.summary()
         module.log("emais/n_ems", seen.n_ems, prog_bar=True)

@@ -35,7 +35,7 @@ class TrainLoader:
         self._begin()
         self.engine.passes.go_on_at(begin)
         self._draws = {}
-        for place, (batch, draw) in zip(range(begin, len(self)), self._loader, strict=False):
+        for place, (batch, draw) in zip(range(begin, self._length), self._loader, strict=False):
             now = self._trainer.fit_loop.batch_idx
             self._draws = {at: kept for at, kept in self._draws.items() if at >= now} | {place: draw}
             yield batch
