@@ -71,7 +71,7 @@ class ImportanceSampling(Callback):
             self._forget()
         self._module, self._observed, self._logged = pl_module, False, -1
         # the one private name: no hook of Lightning's lets a callback give a loader when one is passed to fit
-        source = getattr(trainer.fit_loop, "_data_source", None)
+        source: Any = getattr(trainer.fit_loop, "_data_source", None)
         if not hasattr(source, "instance"):
             raise EmaisError(f"Lightning {lightning.__version__} keeps its loaders elsewhere: install lightning 2.6")
         source.instance = _TrainData(self, trainer, copy.copy(source))

@@ -6,11 +6,11 @@ import inspect
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import EmaisError
 from ..loading.loader import Loader
-from ..loading.sources import check_plain
+from ..loading.sources import check_dataset, check_plain
 from ..methods import METHODS, create
 
 _TAKEN = {
@@ -67,8 +67,8 @@ def checked_dataloader(given: Any) -> DataLoader[Any]:
     """The one train DataLoader whose batches an engine can draw instead."""
     if isinstance(given, Loader):
         raise EmaisError(
-            "the train loader belongs to an engine already: give the Trainer the DataLoader or the callback's engine "
-            "will not be the one that draws; the callback makes its own engine"
+            "the train loader belongs to an engine already, and the callback makes one of its own: give the Trainer a "
+            "torch DataLoader"
         )
     if not isinstance(given, DataLoader):
         raise EmaisError(
@@ -76,11 +76,13 @@ def checked_dataloader(given: Any) -> DataLoader[Any]:
             "single DataLoader, perhaps of a torch.utils.data.ConcatDataset"
         )
     try:
+        if isinstance(given.dataset, IterableDataset):
+            check_dataset(given.dataset, 0)  # its message
         check_plain(given)
     except EmaisError as error:
         raise EmaisError(
-            f"the train DataLoader cannot be taken over. In Lightning: make it with batch_size= and shuffle=True, "
-            f"without a sampler. {error}"
+            f"the train DataLoader cannot be taken over: {error}. In Lightning, make it with batch_size= and "
+            "shuffle=True, and without a sampler"
         ) from None
     return given
 
