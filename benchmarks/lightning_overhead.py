@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import emais.lightning
 
 N, BATCHES, UNTIMED = 128, 40, 5
-WIDTH = 1200
+WIDTH = 2000
 
 
 class Net(LightningModule):
