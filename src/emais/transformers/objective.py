@@ -1,0 +1,107 @@
+"""The loss of each sample from a model's logits and labels: what the model's own loss is the mean of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as nnf
+from transformers.loss.loss_utils import (
+    LOSS_MAPPING,
+    ForCausalLMLoss,
+    ForMaskedLMLoss,
+    ForSequenceClassificationLoss,
+    ForTokenClassification,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from ..errors import EmaisError
+
+IGNORED = -100  # the label of what has no part in the loss
+WAY_OUT = (
+    "pass compute_loss_func=f with f(outputs, labels, num_items_in_batch) -> losses of shape (N,), one per sample, "
+    "which are then averaged"
+)
+_TOKENS = (ForCausalLMLoss, ForMaskedLMLoss, ForTokenClassification)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """How the labels of a model meet its logits.
+
+    tokens: whether each label is one of many in a sample; shifted: whether the label of a position is the next token;
+    first_counts: whether a shifted sample's first label, which nothing predicts, is counted as an item all the same;
+    smoothing: of the labels; config: the model's, which has num_labels and problem_type.
+    """
+
+    tokens: bool
+    shifted: bool
+    first_counts: bool
+    smoothing: float
+    config: Any
+
+    @classmethod
+    def of(cls, model: Any, smoothing: float, first_counts: bool = False) -> Objective:
+        """That of a model from transformers, by its loss function."""
+        loss = loss_function(model)
+        if loss not in (*_TOKENS, ForSequenceClassificationLoss):
+            raise EmaisError(
+                f"{type(model).__name__} has no loss that is known per sample (known are those of sequence "
+                f"classification, causal and masked language models and token classification): {WAY_OUT}"
+            )
+        shifted = loss is ForCausalLMLoss and not getattr(model.config, "is_encoder_decoder", False)
+        return cls(loss in _TOKENS, shifted, first_counts, smoothing, model.config)
+
+    def count(self, batch: Mapping[str, Any]) -> Tensor:
+        """How many items each sample of a minibatch has, (N,): its labels that are not ignored."""
+        labels = batch.get("shift_labels", batch.get("labels"))
+        if labels is None:
+            raise EmaisError(f"the minibatch has no labels, only {', '.join(map(str, batch))}: {WAY_OUT}")
+        if not self.tokens:
+            kind = self._problem(labels)
+            return labels.reshape(len(labels), -1)[:, 0].ne(IGNORED) if kind == "single" else torch.ones(len(labels))
+        if self.shifted and not self.first_counts and "shift_labels" not in batch:
+            labels = labels[..., 1:]
+        return labels.ne(IGNORED).reshape(len(labels), -1).sum(1)
+
+    def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of each sample, (N,): summed over its tokens, averaged over the outputs of a classifier."""
+        if self.tokens:
+            return self._token_losses(logits, labels).sum(1)
+        kind, outputs = self._problem(labels), logits.reshape(len(logits), -1)
+        if kind == "single":
+            return self._cross_entropy(outputs, labels.reshape(-1))
+        target = labels.reshape(outputs.shape).to(outputs.dtype)
+        loss = nnf.mse_loss if kind == "regression" else nnf.binary_cross_entropy_with_logits
+        return loss(outputs, target, reduction="none").mean(1)
+
+    def _token_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(N, T)."""
+        if self.shifted:
+            labels = nnf.pad(labels, (0, 1), value=IGNORED)[..., 1:]
+        found = self._cross_entropy(logits.float().reshape(-1, logits.shape[-1]), labels.reshape(-1))
+        return found.reshape(len(labels), -1)
+
+    def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return nnf.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="none", label_smoothing=self.smoothing)
+
+    def _problem(self, labels: Tensor) -> str:
+        """single, multi or regression: as the model's config says, or as transformers would guess."""
+        said = {"single_label_classification": "single", "multi_label_classification": "multi"}
+        kind = getattr(self.config, "problem_type", None)
+        if kind is not None:
+            return said.get(kind, "regression")
+        if self.config.num_labels == 1:
+            return "regression"
+        return "multi" if labels.is_floating_point() else "single"
+
+
+def loss_function(model: Any) -> Any:
+    """The function that a model of transformers computes its loss with, or None. Its name alone may tell."""
+    known = LOSS_MAPPING.get(getattr(model, "loss_type", None))
+    if known is None and type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+        known = ForCausalLMLoss
+    return getattr(model, "_loss_function", known)  # one that the user has set
