@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 import emais
 from emais import EmaisError
@@ -274,6 +275,18 @@ def test_report_and_size():
     names = imp.diagnostics.as_dict()
     assert names["tau_factor"] == 1.0
     assert "trace_0.1_0.5" in names
+
+
+def test_a_report_takes_as_many_operations_for_any_number_of_candidates():
+    """A logger may ask in every step; one by one, 16 candidates took three times as long as all the rest."""
+
+    def operations(**candidates):
+        report = emais.create("emais-auto", 200, **candidates).diagnostics
+        with profile(activities=[ProfilerActivity.CPU]) as seen:
+            report.as_dict()
+        return sum(event.count for event in seen.key_averages() if event.key.startswith("aten::"))
+
+    assert operations() == operations(factors=1.0, powers=1.0)
 
 
 @pytest.mark.parametrize("resident", [False, True])

@@ -1,4 +1,4 @@
-"""Optimizers that a framework has wrapped, and optimizers without a rate. tests/integrations has the real frameworks."""
+"""Optimizers that a framework has wrapped, and those without a rate. tests/integrations has the real frameworks."""
 
 import pytest
 import torch

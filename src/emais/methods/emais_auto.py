@@ -105,9 +105,10 @@ class EMAISAuto(Weighted):
     def report(self) -> dict[str, Any]:
         """tau_factor and power of who draws; switches so far; trace_C_A: of each candidate, over the active one's."""
         traces, candidates, active = self._scores.traces(), self._scores.candidates, int(self._active)
-        ratios = {f"trace_{c:g}_{a:g}": traces[k] / traces[active] for k, (c, a) in enumerate(candidates)}
+        ratios = (traces / traces[active]).tolist()  # all at once: a sync each would add up
         factor, power = candidates[active]
-        return {"tau_factor": factor, "power": power, "switches": self._switches, **ratios}
+        named = {f"trace_{c:g}_{a:g}": ratio for (c, a), ratio in zip(candidates, ratios, strict=True)}
+        return {"tau_factor": factor, "power": power, "switches": self._switches, **named}
 
     def saved_settings(self) -> dict[str, Any]:
         """With all settings of the comparison."""

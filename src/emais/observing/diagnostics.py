@@ -118,7 +118,7 @@ class Diagnostics:
     def as_dict(self) -> dict[str, float]:
         """All of it, of one moment, for a logger."""
         with self._settled:
-            traces, num, counts = self._monitor.traces(), self._monitor.num, self._monitor.counts
+            traces, num, counts = self._monitor.traces(), self._monitor.num, self._monitor.counts.tolist()
             values: dict[str, Any] = dict(zip(("tr_is", "tr_unif", "tr_opt"), traces, strict=True))
             values |= {"n_ems": effective_batch_size(traces, num), "score": efficiency_score(traces)}
             values |= {"lr_scale": self._monitor.lr_scale(), **self._more()}
