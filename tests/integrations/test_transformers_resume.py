@@ -1,13 +1,10 @@
 """A run that was resumed from any of its checkpoints is the run that was not interrupted, to the bit."""
 
-import shutil
-
 import pytest
 import tiny
 import torch
-from emais import EmaisError
+
 from emais.transformers import ImportanceTrainer
-from transformers import Trainer
 
 IMPORTANCE = {"method": "emais", "warmup_epochs": 1}
 

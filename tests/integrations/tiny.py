@@ -28,7 +28,7 @@ def texts(num=30, seed=1):
 
 
 def classes(num=30, seed=1):
-    """For a classifier of sequences: is the first token in the upper half? A column that no model takes is there, too."""
+    """For a classifier: is the first token in the upper half? A column that no model takes is there, too."""
     rows = sentences(num, seed)
     return Dataset.from_dict({"input_ids": rows, "label": [int(row[0] > 10) for row in rows], "note": ["x"] * num})
 
@@ -60,6 +60,7 @@ def classifier(dropout=0.0, **config):
     torch.manual_seed(0)
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 8, "intermediate_size": 8, "max_position_embeddings": LONGEST}
     heads = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_dropout_prob": dropout}
+    heads["attention_probs_dropout_prob"] = dropout
     return BertForSequenceClassification(BertConfig(**sizes, **heads, **config))
 
 

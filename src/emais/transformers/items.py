@@ -3,44 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from torch import Tensor
 
+from ..errors import EmaisError
 from ..loading.draw import Draw
+
+UNSEEN = -1
 
 
 class ExpectedItems:
-    """The number of items that a uniform draw would have had, from the r-weighted counts of earlier minibatches.
+    """The number of items that a uniform draw of so many samples has on average, from earlier minibatches.
 
     Trainer divides the summed loss by the number of items in the minibatches of a step. That number depends on what was
-    drawn: where long samples are drawn more often it is too large, and the loss too small. Here it is N n, with
-    n = sum(r n_i) / sum(r) over all minibatches before this step. n does not depend on the step's own draw, so the
-    gradient is unbiased for the gradient of (mean loss of a sample) / n; and n tends to the mean of n_i over the data
-    set. Where all r are 1 the number is Trainer's own, and so is the loss.
+    drawn: where long samples are drawn more often it is too large, and the loss too small. Here it is the number of
+    samples times n. Once every sample was seen, n is the mean over the data set of the latest count of each; before
+    that, sum(r n_i) / sum(r) over earlier minibatches. The step's own draw has no part in n, so the loss is unbiased.
+    Where all r are 1 the number is Trainer's own, and so is the loss. It keeps 4 bytes per sample.
 
     docs/guides/transformers.md has the mathematics.
+
+    >>> from emais import EMAIS
+    >>> imp, items = EMAIS(num_samples=8, batch_size=4), ExpectedItems(8)
+    >>> items.of_step([imp.draw()], [torch.tensor([5, 1, 2, 2])])
+    10.0
     """
 
-    def __init__(self) -> None:
-        self.weighted, self.weight = 0.0, 0.0  # sum of r n_i, and of r
+    def __init__(self, num_samples: int) -> None:
+        self.counts = torch.full((num_samples,), UNSEEN, dtype=torch.int32)  # of each sample, the latest
+        self._total, self._unseen = 0, num_samples  # items of all that were seen, and how many were not
+        self._weighted, self._weight = 0.0, 0.0  # sum of r n_i, and of r
+
+    @property
+    def mean(self) -> float:
+        """Items of a sample, on average; NaN before the first minibatch."""
+        if not self._unseen:
+            return self._total / len(self.counts)
+        return self._weighted / self._weight if self._weight else float("nan")
 
     def of_step(self, draws: Sequence[Draw], counts: Sequence[Tensor]) -> float:
         """What to divide the sum of r times the losses by; counts: of each minibatch its n_i, (N,) on the CPU."""
-        weighted = sum(float(draw.r.double() @ count.double()) for draw, count in zip(draws, counts, strict=True))
-        weight = sum(float(draw.r.sum()) for draw in draws)
-        if all(bool((draw.r == 1).all()) for draw in draws):
-            items = weighted  # the plain sum
-        elif self.weight:
-            items = sum(map(len, draws)) * self.weighted / self.weight
-        else:  # nothing came before: a ratio of this step alone
-            items = sum(map(len, draws)) * weighted / weight
-        self.weighted, self.weight = self.weighted + weighted, self.weight + weight
-        return items or 1.0  # no item at all: the loss is 0 whatever it is divided by
+        alike = all(bool((draw.r == 1).all()) for draw in draws)
+        before = self.mean
+        for draw, count in zip(draws, counts, strict=True):
+            self._add(draw.index, draw.r.double(), count)
+        if alike:
+            items = float(sum(int(count.sum()) for count in counts))
+        else:
+            mean = self.mean if before != before else before  # the very first step has only itself
+            items = sum(map(len, draws)) * mean
+        return items or 1.0  # no item at all: the loss is 0, whatever it is divided by
 
-    def state_dict(self) -> dict[str, float]:
-        """Both sums."""
-        return {"weighted": self.weighted, "weight": self.weight}
+    def _add(self, index: Tensor, r: Tensor, count: Tensor) -> None:
+        self._weighted += float(r @ count.double())
+        self._weight += float(r.sum())
+        once = index.unique()
+        old = self.counts[once]
+        self.counts[index] = count.to(torch.int32)
+        self._unseen -= int((old == UNSEEN).sum())
+        self._total += int(self.counts[once].sum() - old.clamp_(min=0).sum())
 
-    def load_state_dict(self, state: dict[str, float]) -> None:
-        """Go on from both sums."""
-        self.weighted, self.weight = float(state["weighted"]), float(state["weight"])
+    def state_dict(self) -> dict[str, Any]:
+        """The counts, and the sums that hold until all are known."""
+        return {"counts": self.counts.clone(), "weighted": self._weighted, "weight": self._weight}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        counts = state["counts"]
+        if counts.shape != self.counts.shape:
+            raise EmaisError(
+                f"the state counts the items of {len(counts)} samples, the data set has {len(self.counts)}"
+            )
+        self.counts.copy_(counts)
+        self._total, self._unseen = int(counts.clamp(min=0).sum()), int((counts == UNSEEN).sum())
+        self._weighted, self._weight = float(state["weighted"]), float(state["weight"])

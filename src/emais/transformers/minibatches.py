@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Generator, Iterator, MutableMapping
 from typing import Any
 
 from torch.utils.data import BatchSampler
@@ -24,7 +24,7 @@ class Stream:
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self._passes: Iterator[tuple[Any, Draw]] | None = None
+        self._passes: Generator[tuple[Any, Draw], None, None] | None = None
 
     def __len__(self) -> int:
         """Samples, as of any data set."""
@@ -42,7 +42,7 @@ class Stream:
         batch[KEY] = draw
         return batch
 
-    def _endless(self) -> Iterator[tuple[Any, Draw]]:
+    def _endless(self) -> Generator[tuple[Any, Draw], None, None]:
         while True:
             yield from self._loader
 
@@ -50,7 +50,7 @@ class Stream:
         """End the pass under way, and with it the worker processes."""
         self._passes, passes = None, self._passes
         if passes is not None:
-            passes.close()  # type: ignore[attr-defined]  # a generator
+            passes.close()
 
 
 class Minibatches:

@@ -57,12 +57,12 @@ class Objective:
 
     def count(self, batch: Mapping[str, Any]) -> Tensor:
         """How many items each sample of a minibatch has, (N,): its labels that are not ignored."""
-        labels = batch.get("shift_labels", batch.get("labels"))
+        labels: Tensor | None = batch.get("shift_labels", batch.get("labels"))
         if labels is None:
             raise EmaisError(f"the minibatch has no labels, only {', '.join(map(str, batch))}: {WAY_OUT}")
         if not self.tokens:
-            kind = self._problem(labels)
-            return labels.reshape(len(labels), -1)[:, 0].ne(IGNORED) if kind == "single" else torch.ones(len(labels))
+            ignores = self._problem(labels) == "single"
+            return labels.reshape(-1).ne(IGNORED) if ignores else torch.ones(len(labels))
         if self.shifted and not self.first_counts and "shift_labels" not in batch:
             labels = labels[..., 1:]
         return labels.ne(IGNORED).reshape(len(labels), -1).sum(1)

@@ -19,9 +19,8 @@ from .minibatches import Minibatches
 
 STATE_NAME = "emais.pt"  # in a checkpoint folder
 LOGGED = ("n_ems", "score", "lr_scale")
-_TAKEN = ("collate_fn", "num_workers", "pin_memory", "timeout", "multiprocessing_context", "prefetch_factor")
-_TAKEN += ("persistent_workers", "in_order")
 _FOR_WORKERS = ("timeout", "multiprocessing_context", "prefetch_factor", "persistent_workers")
+_TAKEN = ("collate_fn", "num_workers", "pin_memory", "in_order", *_FOR_WORKERS)  # of the Trainer's DataLoader
 NO_STATE = (
     "{} has no {}: it was saved by a Trainer without importance sampling, or with save_only_model=True. To go on from "
     "its weights, load the model from that folder and call train() without resume_from_checkpoint"
@@ -41,7 +40,7 @@ class Session:
         if not options["num_workers"]:
             options = {name: value for name, value in options.items() if name not in _FOR_WORKERS}
         self.batches = Minibatches(self.engine.loader(plain.dataset, **options), len(plain))
-        self.items = ExpectedItems()
+        self.items = ExpectedItems(samples)
         self._handle: Any = None
 
     def attach(self, optimizer: Any) -> None:

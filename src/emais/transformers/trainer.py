@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,14 +18,21 @@ from .objective import WAY_OUT, Objective
 from .refusals import check_run, check_sampler, checked_settings
 from .session import Session
 
+if TYPE_CHECKING:
+    from transformers import Trainer as Host  # what the mixin is combined with
+else:
+    Host = object
 
-class ImportanceMixin:
+
+class ImportanceMixin(Host):
     """Importance sampling for a Trainer: ``class MyTrainer(ImportanceMixin, SFTTrainer): ...``.
 
     importance: settings as of `emais.create`, with the method's name as "method" (default "emais-auto"), and `rule` or
     `scale_decay` of `attach`. All other arguments are the Trainer's. During and after `train()` the engine is
     `trainer.importance`. Evaluation and prediction are the Trainer's own.
     """
+
+    compute_loss_func: Any
 
     def __init__(self, *args: Any, importance: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         self.importance_settings = checked_settings(importance)
@@ -39,7 +46,7 @@ class ImportanceMixin:
         """The engine of the present or latest run of `train()`; None before the first."""
         return None if self._session is None else self._session.engine
 
-    def train(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def train(self, *args: Any, **kwargs: Any) -> Any:
         """As of the Trainer."""
         check_run(self)
         if self._session is not None:
@@ -54,7 +61,7 @@ class ImportanceMixin:
 
     # ---- minibatches with their draws
 
-    def get_train_dataloader(self: Any) -> Any:
+    def get_train_dataloader(self) -> Any:
         """In `train()`: minibatches drawn by importance. Elsewhere: the Trainer's own, for a look at the data."""
         plain = super().get_train_dataloader()
         if not self._begins:
@@ -65,16 +72,17 @@ class ImportanceMixin:
         self._begins, self._session = False, Session(plain, plain.batch_sampler.batch_size, settings)
         return self._session.batches
 
-    def get_batch_samples(self: Any, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> Any:
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> Any:
         """As of the Trainer; the number of items is what a uniform draw would have had."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         if not batches:
             return batches, None
         draws = [draw_of(batch) for batch in batches]
         counts = [self.count_items(batch) for batch in batches]
+        assert self._session is not None  # a minibatch has come from it
         return batches, self._session.items.of_step(draws, counts)
 
-    def count_items(self: Any, batch: Mapping[str, Any]) -> Tensor:
+    def count_items(self, batch: Mapping[str, Any]) -> Tensor:
         """How many items (N,) the samples of a minibatch have: the loss is the mean over items."""
         if self.compute_loss_func is not None:
             return torch.ones(len(draw_of(batch)))
@@ -82,11 +90,12 @@ class ImportanceMixin:
 
     # ---- one training step
 
-    def training_step(self: Any, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """As of the Trainer, with the loss of the minibatch's own draw."""
-        draw = draw_of(inputs)
-        self._session.attach(self.optimizer)
-        with self._weighted(draw) as used:
+        draw, session = draw_of(inputs), self._session
+        assert session is not None  # the minibatch has come from it
+        session.attach(self.optimizer)
+        with self._weighted(draw, session) as used:
             inputs = {name: value for name, value in inputs.items() if name != KEY}
             loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         if not used:
@@ -98,16 +107,17 @@ class ImportanceMixin:
         return loss
 
     @contextmanager
-    def _weighted(self: Any, draw: Draw) -> Iterator[list[Draw]]:
+    def _weighted(self, draw: Draw, session: Session) -> Iterator[list[Draw]]:
         """While a training step runs, the loss function is ours: the Trainer hands it outputs and labels."""
-        given, scaled, used = self.compute_loss_func, getattr(self, "loss_is_scaled_for_ga", None), []
+        given: Any = self.compute_loss_func
+        scaled: Any = getattr(self, "loss_is_scaled_for_ga", None)
+        used: list[Draw] = []
 
         def weigh(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Tensor:
             used.append(draw)
             losses, logits = self.sample_losses(outputs, labels, given)
             check_samples(losses, draw)
-            loss: Tensor = self._session.loss(losses, logits, draw, num_items_in_batch)
-            return loss
+            return session.loss(losses, logits, draw, num_items_in_batch)
 
         self.compute_loss_func, self.loss_is_scaled_for_ga = weigh, True
         try:
@@ -115,7 +125,7 @@ class ImportanceMixin:
         finally:
             self.compute_loss_func, self.loss_is_scaled_for_ga = given, scaled
 
-    def sample_losses(self: Any, outputs: Any, labels: Any, given: Any = None) -> tuple[Tensor, Tensor]:
+    def sample_losses(self, outputs: Any, labels: Any, given: Any = None) -> tuple[Tensor, Tensor]:
         """The losses of the samples (N,), each summed over its items, and the logits (N, ...) that they come from.
 
         given: the user's compute_loss_func.
@@ -127,7 +137,7 @@ class ImportanceMixin:
             raise EmaisError("the model's aux_loss belongs to no sample: switch output_router_logits off")
         return self._objective_of_model().losses(logits, labels), logits
 
-    def _objective_of_model(self: Any) -> Objective:
+    def _objective_of_model(self) -> Objective:
         if self._objective is None:
             model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
             model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT
@@ -138,18 +148,18 @@ class ImportanceMixin:
 
     # ---- logs and checkpoints
 
-    def log(self: Any, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """As of the Trainer; the training loss comes with emais/n_ems, emais/score and emais/lr_scale."""
         if self._session is not None and "loss" in logs:
             logs = logs | self._session.report()
         super().log(logs, *args, **kwargs)
 
-    def _save_optimizer_and_scheduler(self: Any, output_dir: str) -> None:
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
         if self._session is not None and self.args.should_save:
             self._session.save(output_dir)
 
-    def _load_optimizer_and_scheduler(self: Any, checkpoint: str | None) -> None:
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and self._session is not None:
             self._session.load(checkpoint)
@@ -163,8 +173,8 @@ def draw_of(batch: Any) -> Draw:
     """The draw that a minibatch carries."""
     if KEY not in batch:
         raise EmaisError(
-            "the minibatch has no draw: get_train_dataloader was replaced in a subclass, or batches are changed on their "
-            "way. Leave it as ImportanceMixin has it, with the mixin first among the base classes"
+            "the minibatch has no draw: get_train_dataloader was replaced in a subclass, or minibatches are changed on "
+            "their way. Leave it as ImportanceMixin has it, with the mixin first among the base classes"
         )
     draw: Draw = batch[KEY]
     return draw
@@ -186,7 +196,7 @@ def check_samples(losses: Any, draw: Draw) -> None:
     """Refuse losses that are not one number per sample."""
     if not isinstance(losses, Tensor) or losses.shape != (len(draw),):
         found = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {type(losses).__name__}"
+        wanted = f"the losses of a minibatch of {len(draw)} samples must be of shape ({len(draw)},), got {found}"
         raise EmaisError(
-            f"the losses of a minibatch of {len(draw)} samples must be of shape ({len(draw)},), got {found}: {WAY_OUT}; "
-            "and leave padding_free and packing in the collator off, which put several samples into one row"
+            f"{wanted}: {WAY_OUT}. Leave packing and padding_free off, which put several samples into one row"
         )
