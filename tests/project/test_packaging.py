@@ -21,7 +21,15 @@ from places import ROOT
 import emais
 from emais.cli import main
 
-NOT_SOURCE = {".git", ".venv", "out", "build", "dist", "data"}  # at the top; further down `data` is a package
+NOT_SOURCE = {
+    ".git",
+    ".venv",
+    ".venv-integrations",
+    "out",
+    "build",
+    "dist",
+    "data",
+}  # at the top; further down `data` is a package
 
 
 @pytest.fixture(scope="module")
