@@ -3,9 +3,7 @@
 import torch
 from datasets import Dataset
 from transformers import BertConfig, BertForSequenceClassification, TrainingArguments, default_data_collator
-
-# isort: split
-from emais.transformers import ImportanceTrainer
+from transformers import Trainer
 
 LENGTH, NOISY = 12, 0.1
 
@@ -34,7 +32,7 @@ args = TrainingArguments(
     report_to=[],
     dataloader_pin_memory=torch.cuda.is_available(),
 )
-trainer = ImportanceTrainer(
+trainer = Trainer(
     model=model,
     args=args,
     train_dataset=sequences(600, seed=1),
