@@ -78,7 +78,8 @@ class ImportanceMixin(Host):
         if not batches:
             return batches, None
         draws = [draw_of(batch) for batch in batches]
-        counts = [self.count_items(batch) for batch in batches]
+        pairs = zip(batches, draws, strict=True)
+        counts = [checked_samples("labels", self.count_items(batch), draw) for batch, draw in pairs]
         assert self._session is not None  # a minibatch has come from it
         return batches, self._session.items.of_step(draws, counts)
 
@@ -116,8 +117,7 @@ class ImportanceMixin(Host):
         def weigh(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Tensor:
             used.append(draw)
             losses, logits = self.sample_losses(outputs, labels, given)
-            check_samples(losses, draw)
-            return session.loss(losses, logits, draw, num_items_in_batch)
+            return session.loss(checked_samples("losses", losses, draw), logits, draw, num_items_in_batch)
 
         self.compute_loss_func, self.loss_is_scaled_for_ga = weigh, True
         try:
@@ -192,11 +192,12 @@ def logits_of(outputs: Any, model: Any) -> Tensor:
     return found
 
 
-def check_samples(losses: Any, draw: Draw) -> None:
-    """Refuse losses that are not one number per sample."""
-    if not isinstance(losses, Tensor) or losses.shape != (len(draw),):
-        found = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {type(losses).__name__}"
-        wanted = f"the losses of a minibatch of {len(draw)} samples must be of shape ({len(draw)},), got {found}"
-        raise EmaisError(
-            f"{wanted}: {WAY_OUT}. Leave packing and padding_free off, which put several samples into one row"
-        )
+def checked_samples(what: str, found: Any, draw: Draw) -> Tensor:
+    """What must be one number per sample, or say what it is instead."""
+    if isinstance(found, Tensor) and found.shape == (len(draw),):
+        return found
+    got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+    raise EmaisError(
+        f"the {what} of a minibatch of {len(draw)} samples must be of shape ({len(draw)},), got {got}: {WAY_OUT}. Leave "
+        "packing and padding_free off, which put several samples into one row"
+    )
