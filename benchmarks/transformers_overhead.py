@@ -2,8 +2,8 @@
 
     python benchmarks/transformers_overhead.py [--pairs 9] [--out FOLDER]     (needs emais[transformers])
 
-One model, one thread, the default method with a warm-up of half an epoch, so that most timed steps draw by importance.
-A round trains once with Trainer, once with ImportanceTrainer, and once with Trainer again, in an order that rotates; the
+One model, one thread, the default method with a warm-up of five steps, so that all timed steps draw by importance.
+A round trains with Trainer, with ImportanceTrainer, and with Trainer again, in an order that rotates; the
 first steps of a run are not timed. The ratio is the median over rounds of the ratio within a round. "again" is the
 second run with Trainer over the first: what it differs from 1 by, the measurement cannot tell.
 """

@@ -14,6 +14,17 @@ from ..loading.loader import Loader
 KEY = "emais_draw"  # of the draw in a minibatch, until the training step takes it out
 
 
+def draw_of(batch: Any) -> Draw:
+    """The draw that a minibatch carries."""
+    if KEY not in batch:
+        raise EmaisError(
+            "the minibatch has no draw: get_train_dataloader was replaced in a subclass, or minibatches are changed on "
+            "their way. Leave it as ImportanceMixin has it, with the mixin first among the base classes"
+        )
+    draw: Draw = batch[KEY]
+    return draw
+
+
 def as_it_is(minibatch: Any) -> Any:
     """A collate function for what is collated already."""
     return minibatch

@@ -19,12 +19,10 @@ from transformers.loss.loss_utils import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ..errors import EmaisError
+from ..functional import logit_gradients, token_cross_entropy
+from .refusals import WAY_OUT
 
 IGNORED = -100  # the label of what has no part in the loss
-WAY_OUT = (
-    "pass compute_loss_func=f with f(outputs, labels, num_items_in_batch) -> losses of shape (N,), one per sample, "
-    "which are then averaged"
-)
 _TOKENS = (ForCausalLMLoss, ForMaskedLMLoss, ForTokenClassification)
 
 
@@ -67,26 +65,25 @@ class Objective:
             labels = labels[..., 1:]
         return labels.ne(IGNORED).reshape(len(labels), -1).sum(1)
 
-    def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of each sample, (N,): summed over its tokens, averaged over the outputs of a classifier."""
+    def losses(self, logits: Tensor, labels: Tensor, r: Tensor) -> tuple[Tensor, dict[str, Tensor | None]]:
+        """The loss of each sample, (N,): summed over its tokens, averaged over the outputs of a classifier.
+
+        With it come the norms of the gradients where there are tokens, whose gradients are too large to be kept.
+        """
         if self.tokens:
-            return self._token_losses(logits, labels).sum(1)
-        kind, outputs = self._problem(labels), logits.reshape(len(logits), -1)
+            given = {"reduction": "sum", "shift": self.shifted, "label_smoothing": self.smoothing}
+            losses, norms, mean_norm = token_cross_entropy(logits, labels, r.to(logits.device), **given)
+            return losses, {"norms": norms, "mean_norm": mean_norm}
+        return self._of_outputs(logits.reshape(len(logits), -1), labels), {}
+
+    def _of_outputs(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Of a classifier's outputs (N, K)."""
+        kind = self._problem(labels)
         if kind == "single":
-            return self._cross_entropy(outputs, labels.reshape(-1))
-        target = labels.reshape(outputs.shape).to(outputs.dtype)
+            given = {"ignore_index": IGNORED, "label_smoothing": self.smoothing}
+            return nnf.cross_entropy(outputs, labels.reshape(-1), reduction="none", **given)
         loss = nnf.mse_loss if kind == "regression" else nnf.binary_cross_entropy_with_logits
-        return loss(outputs, target, reduction="none").mean(1)
-
-    def _token_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(N, T)."""
-        if self.shifted:
-            labels = nnf.pad(labels, (0, 1), value=IGNORED)[..., 1:]
-        found = self._cross_entropy(logits.float().reshape(-1, logits.shape[-1]), labels.reshape(-1))
-        return found.reshape(len(labels), -1)
-
-    def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return nnf.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="none", label_smoothing=self.smoothing)
+        return loss(outputs, labels.reshape(outputs.shape).to(outputs.dtype), reduction="none").mean(1)
 
     def _problem(self, labels: Tensor) -> str:
         """single, multi or regression: as the model's config says, or as transformers would guess."""
@@ -105,3 +102,12 @@ def loss_function(model: Any) -> Any:
     if known is None and type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         known = ForCausalLMLoss
     return getattr(model, "_loss_function", known)  # one that the user has set
+
+
+def norms_of(losses: Tensor, logits: Tensor, r: Tensor) -> dict[str, Tensor | None]:
+    """The norms of gradients that are sequences, whose lengths may differ from minibatch to minibatch; else nothing."""
+    if logits.dim() < 3:
+        return {}
+    g = logit_gradients(losses, logits).reshape(len(losses), -1)
+    mean_norm = torch.linalg.vector_norm(r.to(g) @ g) / len(g)
+    return {"norms": torch.linalg.vector_norm(g, dim=1), "mean_norm": mean_norm}

@@ -7,10 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelerate.data_loader import SeedableRandomSampler
+from torch import Tensor
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from ..errors import EmaisError, shortly
+from ..loading.draw import Draw
 
+WAY_OUT = (
+    "pass compute_loss_func=f with f(outputs, labels, num_items_in_batch) -> losses of shape (N,), one per sample, "
+    "which are then averaged"
+)
 DECIDED = {
     "num_samples": "len(train_dataset)",
     "batch_size": "args.per_device_train_batch_size",
@@ -77,3 +83,28 @@ def check_sampler(plain: Any, strategy: str) -> None:
             f"the training DataLoader has a sampler of its own, {found}, and the engine draws the samples instead: "
             "leave get_train_dataloader and the sampler as Trainer has them, or train on a torch.utils.data.Subset"
         )
+
+
+def logits_of(outputs: Any, model: Any) -> Tensor:
+    """The logits among a model's outputs."""
+    if getattr(outputs, "aux_loss", None) is not None:
+        raise EmaisError("the model's aux_loss belongs to no sample: switch output_router_logits off in its config")
+    found = outputs.get("logits") if isinstance(outputs, Mapping) else outputs[0]
+    if not isinstance(found, Tensor):
+        names = ", ".join(outputs) if isinstance(outputs, Mapping) else f"a {type(found).__name__} first"
+        raise EmaisError(
+            f"{type(model).__name__} returned no logits, only {names}: importance sampling takes the gradient of each "
+            "sample's loss with respect to them; use a model with one head that returns logits"
+        )
+    return found
+
+
+def checked_samples(what: str, found: Any, draw: Draw) -> Tensor:
+    """What must be one number per sample, or say what it is instead."""
+    if isinstance(found, Tensor) and found.shape == (len(draw),):
+        return found
+    got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+    raise EmaisError(
+        f"{what} of a minibatch of {len(draw)} samples must be of shape ({len(draw)},), got {got}: {WAY_OUT}. "
+        "Leave packing and padding_free off, which put several samples into one row"
+    )

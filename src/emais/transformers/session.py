@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..engine import Engine
 from ..errors import EmaisError
-from ..loading.draw import Draw
 from ..methods import create
 from .items import ExpectedItems
 from .minibatches import Minibatches
@@ -56,10 +54,6 @@ class Session:
         """Leave the optimizer as it was."""
         if self._handle is not None:
             self._handle.remove()
-
-    def loss(self, losses: Tensor, logits: Tensor, draw: Draw, items: float | Tensor) -> Tensor:
-        """The sum of r times the losses, divided by the items of the step."""
-        return self.engine.loss(losses, logits, draw) * (len(draw) / items)
 
     def report(self) -> dict[str, float]:
         """What is logged: numbers of the latest epoch, those that there are."""

@@ -13,9 +13,9 @@ from transformers import Trainer
 from ..engine import Engine
 from ..errors import EmaisError
 from ..loading.draw import Draw
-from .minibatches import KEY
-from .objective import WAY_OUT, Objective
-from .refusals import check_run, check_sampler, checked_settings
+from .minibatches import KEY, draw_of
+from .objective import Objective, norms_of
+from .refusals import check_run, check_sampler, checked_samples, checked_settings, logits_of
 from .session import Session
 
 if TYPE_CHECKING:
@@ -116,26 +116,20 @@ class ImportanceMixin(Host):
 
         def weigh(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Tensor:
             used.append(draw)
-            losses, logits = self.sample_losses(outputs, labels, given)
-            return session.loss(checked_samples("losses", losses, draw), logits, draw, num_items_in_batch)
+            logits = logits_of(outputs, self.model)
+            if given is None:
+                losses, norms = self._objective_of_model().losses(logits, labels, draw.r)
+            else:
+                losses = checked_samples("losses", given(outputs, labels, num_items_in_batch=None), draw)
+                norms = norms_of(losses, logits, draw.r)
+            loss = session.engine.loss(losses, logits, draw, **norms)
+            return loss * (len(draw) / num_items_in_batch)  # the sum of r times the losses, over the items of the step
 
         self.compute_loss_func, self.loss_is_scaled_for_ga = weigh, True
         try:
             yield used
         finally:
             self.compute_loss_func, self.loss_is_scaled_for_ga = given, scaled
-
-    def sample_losses(self, outputs: Any, labels: Any, given: Any = None) -> tuple[Tensor, Tensor]:
-        """The losses of the samples (N,), each summed over its items, and the logits (N, ...) that they come from.
-
-        given: the user's compute_loss_func.
-        """
-        logits = logits_of(outputs, self.model)
-        if given is not None:
-            return given(outputs, labels, num_items_in_batch=None), logits
-        if getattr(outputs, "aux_loss", None) is not None:
-            raise EmaisError("the model's aux_loss belongs to no sample: switch output_router_logits off")
-        return self._objective_of_model().losses(logits, labels), logits
 
     def _objective_of_model(self) -> Objective:
         if self._objective is None:
@@ -167,37 +161,3 @@ class ImportanceMixin(Host):
 
 class ImportanceTrainer(ImportanceMixin, Trainer):
     """A transformers Trainer that draws by importance: `Trainer` with one more argument, see `ImportanceMixin`."""
-
-
-def draw_of(batch: Any) -> Draw:
-    """The draw that a minibatch carries."""
-    if KEY not in batch:
-        raise EmaisError(
-            "the minibatch has no draw: get_train_dataloader was replaced in a subclass, or minibatches are changed on "
-            "their way. Leave it as ImportanceMixin has it, with the mixin first among the base classes"
-        )
-    draw: Draw = batch[KEY]
-    return draw
-
-
-def logits_of(outputs: Any, model: Any) -> Tensor:
-    """The logits among a model's outputs."""
-    found = outputs.get("logits") if isinstance(outputs, Mapping) else outputs[0]
-    if not isinstance(found, Tensor):
-        names = ", ".join(outputs) if isinstance(outputs, Mapping) else f"a {type(found).__name__} first"
-        raise EmaisError(
-            f"{type(model).__name__} returned no logits, only {names}: importance sampling takes the gradient of each "
-            "sample's loss with respect to them; use a model with one head that returns logits"
-        )
-    return found
-
-
-def checked_samples(what: str, found: Any, draw: Draw) -> Tensor:
-    """What must be one number per sample, or say what it is instead."""
-    if isinstance(found, Tensor) and found.shape == (len(draw),):
-        return found
-    got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
-    raise EmaisError(
-        f"the {what} of a minibatch of {len(draw)} samples must be of shape ({len(draw)},), got {got}: {WAY_OUT}. Leave "
-        "packing and padding_free off, which put several samples into one row"
-    )
