@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,7 +34,7 @@ class ExpectedItems:
     """
 
     def __init__(self, num_samples: int) -> None:
-        self.counts = torch.full((num_samples,), UNSEEN, dtype=torch.int32)  # of each sample, the latest
+        self.counts = np.full(num_samples, UNSEEN, dtype=np.int32)  # of each sample, the latest
         self._total, self._unseen = 0, num_samples  # items of all that were seen, and how many were not
         self._weighted, self._weight = 0.0, 0.0  # sum of r n_i, and of r
 
@@ -41,41 +43,42 @@ class ExpectedItems:
         """Items of a sample, on average; NaN before the first minibatch."""
         if not self._unseen:
             return self._total / len(self.counts)
-        return self._weighted / self._weight if self._weight else float("nan")
+        return self._weighted / self._weight if self._weight else math.nan
 
     def of_step(self, draws: Sequence[Draw], counts: Sequence[Tensor]) -> float:
         """What to divide the sum of r times the losses by; counts: of each minibatch its n_i, (N,) on the CPU."""
-        alike = all(bool((draw.r == 1).all()) for draw in draws)
-        before = self.mean
+        before, alike, plain = self.mean, True, 0.0
         for draw, count in zip(draws, counts, strict=True):
-            self._add(draw.index, draw.r.double(), count)
-        if alike:
-            items = float(sum(int(count.sum()) for count in counts))
-        else:
-            mean = self.mean if before != before else before  # the very first step has only itself
-            items = sum(map(len, draws)) * mean
-        return items or 1.0  # no item at all: the loss is 0, whatever it is divided by
+            r, n = draw.r.numpy(), count.numpy()
+            alike, plain = alike and bool((r == 1).all()), plain + float(n.sum())
+            self._add(draw.index.numpy(), r.astype(np.float64), n)
+        if not alike:
+            mean = self.mean if math.isnan(before) else before  # the very first step has only itself
+            plain = sum(map(len, draws)) * mean
+        return plain or 1.0  # no item at all: the loss is 0, whatever it is divided by
 
-    def _add(self, index: Tensor, r: Tensor, count: Tensor) -> None:
-        self._weighted += float(r @ count.double())
+    def _add(self, index: Any, r: Any, n: Any) -> None:
+        self._weighted += float(r @ n)
         self._weight += float(r.sum())
-        once = index.unique()
+        once = np.unique(index)
         old = self.counts[once]
-        self.counts[index] = count.to(torch.int32)
-        self._unseen -= int((old == UNSEEN).sum())
-        self._total += int(self.counts[once].sum() - old.clamp_(min=0).sum())
+        self.counts[index] = n
+        if self._unseen:
+            self._unseen -= int((old == UNSEEN).sum())
+            old = np.maximum(old, 0)
+        self._total += int(self.counts[once].sum()) - int(old.sum())
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, and the sums that hold until all are known."""
-        return {"counts": self.counts.clone(), "weighted": self._weighted, "weight": self._weight}
+        return {"counts": torch.from_numpy(self.counts.copy()), "weighted": self._weighted, "weight": self._weight}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        counts = state["counts"]
+        counts = state["counts"].numpy()
         if counts.shape != self.counts.shape:
             raise EmaisError(
                 f"the state counts the items of {len(counts)} samples, the data set has {len(self.counts)}"
             )
-        self.counts.copy_(counts)
-        self._total, self._unseen = int(counts.clamp(min=0).sum()), int((counts == UNSEEN).sum())
+        self.counts[:] = counts
+        self._total, self._unseen = int(np.maximum(counts, 0).sum()), int((counts == UNSEEN).sum())
         self._weighted, self._weight = float(state["weighted"]), float(state["weight"])

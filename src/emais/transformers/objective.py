@@ -71,17 +71,29 @@ class Objective:
         With it come the norms of the gradients where there are tokens, whose gradients are too large to be kept.
         """
         if self.tokens:
-            given = {"reduction": "sum", "shift": self.shifted, "label_smoothing": self.smoothing}
-            losses, norms, mean_norm = token_cross_entropy(logits, labels, r.to(logits.device), **given)
-            return losses, {"norms": norms, "mean_norm": mean_norm}
+            found = token_cross_entropy(
+                logits,
+                labels,
+                r.to(logits.device, non_blocking=True),
+                ignore_index=IGNORED,
+                label_smoothing=self.smoothing,
+                reduction="sum",
+                shift=self.shifted,
+            )
+            return found.losses, {"norms": found.norms, "mean_norm": found.mean_norm}
         return self._of_outputs(logits.reshape(len(logits), -1), labels), {}
 
     def _of_outputs(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Of a classifier's outputs (N, K)."""
         kind = self._problem(labels)
         if kind == "single":
-            given = {"ignore_index": IGNORED, "label_smoothing": self.smoothing}
-            return nnf.cross_entropy(outputs, labels.reshape(-1), reduction="none", **given)
+            return nnf.cross_entropy(
+                outputs,
+                labels.reshape(-1),
+                ignore_index=IGNORED,
+                reduction="none",
+                label_smoothing=self.smoothing,
+            )
         loss = nnf.mse_loss if kind == "regression" else nnf.binary_cross_entropy_with_logits
         return loss(outputs, labels.reshape(outputs.shape).to(outputs.dtype), reduction="none").mean(1)
 

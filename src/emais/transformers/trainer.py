@@ -81,7 +81,7 @@ class ImportanceMixin(Host):
         pairs = zip(batches, draws, strict=True)
         counts = [checked_samples("labels", self.count_items(batch), draw) for batch, draw in pairs]
         assert self._session is not None  # a minibatch has come from it
-        return batches, self._session.items.of_step(draws, counts)
+        return batches, torch.tensor(self._session.items.of_step(draws, counts)).to(device)  # a tensor, as Trainer's
 
     def count_items(self, batch: Mapping[str, Any]) -> Tensor:
         """How many items (N,) the samples of a minibatch have: the loss is the mean over items."""
@@ -123,7 +123,8 @@ class ImportanceMixin(Host):
                 losses = checked_samples("losses", given(outputs, labels, num_items_in_batch=None), draw)
                 norms = norms_of(losses, logits, draw.r)
             loss = session.engine.loss(losses, logits, draw, **norms)
-            return loss * (len(draw) / num_items_in_batch)  # the sum of r times the losses, over the items of the step
+            weighted: Tensor = loss * (len(draw) / num_items_in_batch)  # the sum of r times the losses, over the items
+            return weighted
 
         self.compute_loss_func, self.loss_is_scaled_for_ga = weigh, True
         try:
@@ -133,7 +134,7 @@ class ImportanceMixin(Host):
 
     def _objective_of_model(self) -> Objective:
         if self._objective is None:
-            model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+            model = self.accelerator.unwrap_model(self.model)
             model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT
             smoothing = 0.0 if self.label_smoother is None else self.label_smoother.epsilon
             # the Trainer leaves the first label out only where it knows that the loss does
