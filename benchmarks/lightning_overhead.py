@@ -2,10 +2,10 @@
 
     python benchmarks/lightning_overhead.py [--pairs 9] [--out FOLDER]     (needs emais[lightning])
 
-One module, one thread, the default method, its engine past the warm-up. A round fits one epoch without the callback, one
-with it, and one without it again, in an order that rotates; the first batches of a fit are not timed. The ratio is the
-median over rounds of the ratio within a round. "again" is the second fit without the callback over the first: what it
-differs from 1 by, the measurement cannot tell.
+One module, one thread, the default method, its engine past the warm-up. A round fits one epoch without the callback,
+one with it, and one without it again, in an order that rotates; the first batches of a fit are not timed. The ratio is
+the median over rounds of the ratio within a round. "again" is the second fit without the callback over the first: what
+it differs from 1 by, the measurement cannot tell.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import emais.lightning
 
 N, BATCHES, UNTIMED = 128, 40, 5
-WIDTH = 1200
+WIDTH = 2000
 
 
 class Net(LightningModule):

@@ -152,6 +152,28 @@ def test_manual_optimisation():
     assert torch.equal(parameters(module), parameters(bare_loop("SGD")))
 
 
+def test_several_optimizers():
+    """One for the weights and one for the biases: both are scaled, and together they are the one of the loop."""
+
+    class Two(Watched):
+        automatic_optimization = False
+
+        def training_step(self, batch, batch_idx):
+            loss = super().training_step(batch, batch_idx)
+            self.zero_grad()
+            self.manual_backward(loss)
+            for optimizer in self.optimizers():
+                optimizer.step()
+
+        def configure_optimizers(self):
+            return [torch.optim.SGD([p], lr=0.1) for p in self.parameters()]
+
+    module, one = Two(), Net(schedule=False)
+    trainer(sampling()).fit(module, train_loader())
+    trainer(sampling()).fit(one, train_loader())
+    assert torch.equal(parameters(module), parameters(one))
+
+
 @pytest.mark.filterwarnings("ignore:`training_step` returned `None`")
 def test_clipping_and_a_batch_that_is_skipped():
     class Skips(Watched):

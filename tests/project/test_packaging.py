@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -118,6 +119,12 @@ def test_the_module_returns_the_exit_status_of_the_command(monkeypatch, capsys):
         runpy.run_module("emais", run_name="__main__")
     assert caught.value.code == 2
     assert capsys.readouterr().err.startswith("emais: error: ")
+
+
+def test_an_integration_names_the_extra_that_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning", None)
+    with pytest.raises(ImportError, match=r"pip install emais\[lightning\]"):
+        importlib.import_module("emais.lightning")
 
 
 # ---- the archives

@@ -14,6 +14,11 @@ Three lines of a script change, this import included::
 `import emais` does not import this room: it needs Lightning (``pip install emais[lightning]``).
 """
 
+try:
+    import lightning.pytorch  # noqa: F401
+except ImportError as error:
+    raise ImportError("emais.lightning needs Lightning: pip install emais[lightning]") from error
+
 from .callback import ImportanceSampling
 from .training import loss
 
