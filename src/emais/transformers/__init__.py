@@ -11,6 +11,12 @@ docs/guides/transformers.md says what is supported and how the loss of sequences
 
 from __future__ import annotations
 
+try:
+    import accelerate  # noqa: F401
+    import transformers  # noqa: F401
+except ImportError as error:
+    raise ImportError("emais.transformers needs transformers: pip install emais[transformers]") from error
+
 from .trainer import ImportanceMixin, ImportanceTrainer
 
 __all__ = ["ImportanceMixin", "ImportanceTrainer"]
