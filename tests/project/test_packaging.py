@@ -121,10 +121,11 @@ def test_the_module_returns_the_exit_status_of_the_command(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("emais: error: ")
 
 
-def test_an_integration_names_the_extra_that_it_needs(monkeypatch):
-    monkeypatch.setitem(sys.modules, "lightning", None)
-    with pytest.raises(ImportError, match=r"pip install emais\[lightning\]"):
-        importlib.import_module("emais.lightning")
+@pytest.mark.parametrize("name", ["lightning", "transformers"])
+def test_an_integration_names_the_extra_that_it_needs(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=rf"pip install emais\[{name}\]"):
+        importlib.import_module(f"emais.{name}")
 
 
 # ---- the archives
