@@ -11,9 +11,12 @@ from .engine import Engine
 from .errors import EmaisError
 from .loading.draw import Draw
 from .methods import METHODS, create
+from .methods.audit import Audit
 from .methods.emais import EMAIS
 from .methods.emais_auto import EMAISAuto
 from .methods.weighted import Weighted
+from .observing.finding import Finding
+from .pilot import audit
 from .rates.schedule import EffectiveSchedule
 from .statistics.scores import EMAScores
 
@@ -21,13 +24,16 @@ __version__ = "0.1.0"
 __all__ = [
     "EMAIS",
     "METHODS",
+    "Audit",
     "Draw",
     "EMAISAuto",
     "EMAScores",
     "EffectiveSchedule",
     "EmaisError",
     "Engine",
+    "Finding",
     "Weighted",
+    "audit",
     "create",
     "functional",
 ]

@@ -36,7 +36,7 @@ class EMAISAuto(Weighted):
     """
 
     name = "emais-auto"
-    rule = None  # by the optimizer's class: steady or steady-sqrt
+    rule: str | None = None  # by the optimizer's class: steady or steady-sqrt
     steady = True
 
     def __init__(
