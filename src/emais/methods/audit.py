@@ -28,7 +28,7 @@ class Audit(EMAISAuto):
     """
 
     name = "audit"
-    rule = "none"
+    rule: str | None = "none"
     steady = False
     scans = True
 

@@ -56,11 +56,11 @@ def wider(freedom: int) -> float:
 
 @dataclass(frozen=True)
 class Finding:
-    """What an audit says of training with importance sampling, from its latest epoch (at most 1,000 steps).
+    """What an audit says of training with importance sampling, from its latest epoch (of 50 to 1,000 steps).
 
     n_ems: effective minibatch size, from n_ems_low to n_ems_high with 95 % (as far as it varies from minibatch to
-    minibatch); batch_size: samples of an optimizer step; trend: the change of n_ems since the epoch before, from
-    trend_low to trend_high, NaN where there is none; bound: what a sampler would reach that knows every gradient
+    minibatch); batch_size: samples of an optimizer step; trend: the change of n_ems since as many steps before, from
+    trend_low to trend_high, NaN where there are none; bound: what a sampler would reach that knows every gradient
     beforehand. No method does, so it is no forecast. steps, epochs: of the audit. measured: whether its minibatches
     were drawn by importance, as in the pilot `emais.audit`, or n_ems is projected from plain training.
 
@@ -116,5 +116,5 @@ class Finding:
             return ""
         earlier = f"{self.n_ems - self.trend:.0f}"
         if self.trend_low <= 0 <= self.trend_high:
-            return f" An epoch before it was about the same ({earlier})."
-        return f" It is {'rising' if self.trend > 0 else 'falling'}: an epoch before it was {earlier}."
+            return f" It was about the same before ({earlier})."
+        return f" It is {'rising' if self.trend > 0 else 'falling'}: before it was {earlier}."
