@@ -10,6 +10,7 @@ from torch import Tensor
 
 NORMAL = 1.96  # half the width of a 95 % interval, in standard deviations
 ALIKE = 1e-5  # part of the squared gradients that varies; below it, rounding is all that could be seen
+WIDEST = 50.0  # of an interval's logarithm: exp of more may be too large
 LITTLE = 1.1  # times the minibatch size: what is below can hardly matter
 
 
@@ -86,7 +87,7 @@ class Finding:
         """From the latest stretch of steps and the one before it."""
         if early:
             latest = before = Stretch(math.nan, math.nan, math.nan)
-        found, factor = size * latest.gain, math.exp(NORMAL * latest.error)
+        found, factor = size * latest.gain, math.exp(min(NORMAL * latest.error, WIDEST))
         change, earlier = found - size * before.gain, size * before.gain * before.error
         half = NORMAL * math.hypot(found * latest.error, earlier)
         limits = found / factor, found * factor, size * latest.best
