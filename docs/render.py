@@ -3,9 +3,9 @@
     python docs/render.py            # or make docs
     python docs/render.py --check    # says which of them are not up to date
 
-README.md, docs/results.md, docs/auto.md, docs/costs.md and docs/guides/audit.md are made from docs/templates: a number there is a call of a
-fact (src/emais/experiments/analysis/facts.py), and a claim that no longer holds stops the rendering. docs/tables.md and
-the pictures under docs/img have no template.
+README.md, docs/results.md, docs/auto.md, docs/costs.md and docs/guides/audit.md are made from docs/templates: a number
+there is a call of a fact (src/emais/experiments/analysis/facts.py), and a claim that no longer holds stops the
+rendering. docs/tables.md and the pictures under docs/img have no template.
 """
 
 from __future__ import annotations

@@ -140,6 +140,21 @@ def test_the_bound_is_not_in_the_words():
     assert "would not help you" in str(found)
 
 
+@pytest.mark.parametrize(("own", "known"), [(0.4, False), (0.5, False), (0.5 + 1e-12, False), (0.6, True), (2.0, True)])
+def test_noise_that_drowns_the_trace_is_told_and_does_no_harm(own, known):
+    """Of few minibatches the trace may come out at 0 or below, or just above it, with an interval without an end."""
+    shadow, _ = projected(False)
+    for k in range(4):
+        shadow.rows[k] = torch.tensor([own + 0.05 * (-1) ** k, 1.0, 0.9, 0.5, 1.0], dtype=torch.float64)
+    shadow.count.fill_(7)
+    shadow.rows[4:7] = shadow.rows[:3]
+    found = shadow.finding(2.0)
+    assert math.isnan(found.n_ems) == (not known)
+    assert ("differ too much to say" in str(found)) == (not known)
+    if known:
+        assert 0 <= found.n_ems_low < found.n_ems < found.n_ems_high < math.inf
+
+
 def test_a_minibatch_that_is_not_finite_is_left_out():
     norms = torch.rand(100) + 0.1
     imp = observed(lambda step: norms, 4, batch_size=10)

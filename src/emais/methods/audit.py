@@ -20,7 +20,7 @@ class Audit(EMAISAuto):
     Each minibatch tells what its variance would have been under EMAIS-auto: mean(r' |g|^2) - |mean g|^2, with the r'
     that its statistics give before they see the minibatch. `finding()` has the projected effective minibatch size.
     Settings as in `EMAISAuto`: give those of the run that you plan. warmup_epochs changes nothing here.
-    28.76 bytes per sample, as EMAIS-auto.
+    Bytes as EMAIS-auto, and at most 80,000 more.
 
     >>> imp = Audit(num_samples=1000, batch_size=10)
     >>> print(imp.finding())

@@ -10,7 +10,7 @@ from torch import Tensor
 
 NORMAL = 1.96  # half the width of a 95 % interval, in standard deviations
 ALIKE = 1e-5  # part of the squared gradients that varies; below it, rounding is all that could be seen
-WIDEST = 50.0  # of an interval's logarithm: exp of more may be too large
+WIDEST = 10.0  # times what was found: an interval that reaches further says nothing
 LITTLE = 1.1  # times the minibatch size: what is below can hardly matter
 
 
@@ -32,17 +32,18 @@ class Stretch:
         if len(rows) < 2:
             return cls(math.nan, math.nan, math.nan)
         own, uniform, norm, mean, share = rows.mean(0).tolist()
-        spread = uniform - mean
-        if not spread > ALIKE * uniform:
+        spread, trace, best = uniform - mean, own * share - mean, norm - mean
+        if abs(spread) <= ALIKE * uniform:
             return cls(1.0, 0.0, 1.0)  # all samples have one gradient
-        trace, best = own * share - mean, norm - mean
-        if not trace > 0:
+        if not min(spread, trace) > 0:
             return cls(math.nan, math.nan, math.nan)
         # slopes of log(gain) in own, uniform, norm, mean, share
         slope = [-share / trace, 1 / spread, 0.0, 1 / trace - 1 / spread, -own / trace]
         s = torch.tensor(slope, dtype=torch.float64, device="cpu")
-        error = math.sqrt(max(0.0, float(s @ rows.T.cov() @ s)) / len(rows))
-        return cls(spread / trace, error * wider(len(rows) - 1), spread / best if best > 0 else math.inf)
+        error = wider(len(rows) - 1) * math.sqrt(max(0.0, float(s @ rows.T.cov() @ s)) / len(rows))
+        if error * NORMAL > math.log(WIDEST):
+            return cls(math.nan, math.nan, math.nan)
+        return cls(spread / trace, error, spread / best if best > 0 else math.inf)
 
 
 def wider(freedom: int) -> float:
@@ -87,7 +88,7 @@ class Finding:
         """From the latest stretch of steps and the one before it."""
         if early:
             latest = before = Stretch(math.nan, math.nan, math.nan)
-        found, factor = size * latest.gain, math.exp(min(NORMAL * latest.error, WIDEST))
+        found, factor = size * latest.gain, math.exp(NORMAL * latest.error)
         change, earlier = found - size * before.gain, size * before.gain * before.error
         half = NORMAL * math.hypot(found * latest.error, earlier)
         limits = found / factor, found * factor, size * latest.best
