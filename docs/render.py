@@ -141,7 +141,7 @@ def _off(records: list[dict[str, Any]], problem: str, epoch: int, kind: str, rea
     if kind not in {r["kind"] for r in records}:
         return ""
     gap = audit_gap(problem, epoch, kind, real)
-    return f"{100 * gap:.0f} %" if gap <= 0.15 else f"**{100 * gap:.0f} %**"
+    return f"{100 * gap:.1f} %" if gap <= 0.15 else f"**{100 * gap:.1f} %**"
 
 
 def timing(case: str, method: str) -> Mapping[str, Any]:
