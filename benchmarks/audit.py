@@ -1,6 +1,6 @@
 """The audit beside real runs: is the N_ems that it says the N_ems that a run with importance sampling has?
 
-    nice -n 19 python benchmarks/audit.py --sst2 FOLDER      # writes results/audit.jsonl, about 8 minutes on one free core
+    nice -n 19 python benchmarks/audit.py --sst2 FOLDER    # writes results/audit.jsonl, in some minutes on one core
 
 Four runs for each problem and seed, from the same initial weights, at a constant learning rate:
 
