@@ -36,7 +36,7 @@ class EMAISAuto(Weighted):
     """
 
     name = "emais-auto"
-    rule = "steady"
+    rule: str | None = "steady"
 
     def __init__(
         self,
