@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .errors import EmaisError, positive_int
-from .loading.loader import check_dataset
+from .loading.sources import check_dataset
 from .methods.audit import Trial
 from .observing.finding import Finding
 from .restoring import put_back

@@ -28,8 +28,7 @@ class Audit(EMAISAuto):
     """
 
     name = "audit"
-    rule: str | None = "none"
-    steady = False
+    rule = "none"
     scans = True
 
     def __init__(self, num_samples: int, batch_size: int = 128, num_steps: int | None = None, **options: Any) -> None:
@@ -74,6 +73,5 @@ class Audit(EMAISAuto):
 class Trial(Audit):
     """EMAIS-auto itself, with the finding of an audit: what the pilot `emais.audit` trains with."""
 
-    rule = None
-    steady = True
+    rule = "steady"
     scans = False

@@ -36,7 +36,7 @@ class EMAISAuto(Weighted):
     """
 
     name = "emais-auto"
-    rule: str | None = "steady"
+    rule = "steady"
 
     def __init__(
         self,
