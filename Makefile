@@ -66,6 +66,7 @@ bench: $(READY)  ## measure sampler and step costs on this machine, into benchma
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/refit.py
 	$(BIN)/python benchmarks/parcels.py
+	$(BIN)/python benchmarks/tokens.py
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) $(OTHER) build dist out .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info

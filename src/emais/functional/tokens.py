@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import EmaisError, number_from_0, positive_int
 
-ROOM = 1 << 23  # numbers of a chunk: 32 MiB in float32
+ROOM = 1 << 21  # numbers of a chunk: 8 MiB in float32
 
 
 class TokenLosses(NamedTuple):
