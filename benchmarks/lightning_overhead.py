@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import statistics
 import time
 import warnings
@@ -103,6 +104,7 @@ def measure(pairs: int) -> dict[str, Any]:
         "ratio_low": round(ratios[0], 4),
         "ratio_high": round(ratios[-1], 4),
         "again": round(statistics.median(b / a for a, b in zip(plain, again, strict=True)), 4),
+        "load": os.getloadavg()[0],  # processes that wanted a core: above their number the machine was shared
         "hardware": hardware(),
     }
 
