@@ -15,6 +15,7 @@ import json
 import statistics
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from emais.experiments.analysis.verdicts import bold
 from emais.experiments.commands import read_all, read_file
 from emais.experiments.numbers import decimal, with_sd
 from emais.experiments.report.report import markdown_page
+from emais.experiments.report.tables.cells import to_markdown
+from emais.experiments.report.tables.results import tables
 from emais.experiments.report.tables.step_times import read_timings
 from emais.experiments.runs.catalogue import ITEMS
 from emais.experiments.runs.logit_study import read_study
@@ -168,6 +171,20 @@ def step_ratio(case: str, method: str, spread: bool = True) -> str:
     return f"{row['ratio']:.3f}{low_high}"
 
 
+def progress_table(facts: Facts) -> str:
+    """The table of equal progress, without its title."""
+    (table,) = tables("equal_progress", facts.records)
+    return to_markdown(replace(table, title=""))
+
+
+def steady_share(facts: Facts, model: str) -> float:
+    """What the steady rule keeps of the lead over SGD-Scan that EMAIS-auto has with the paper's rule."""
+    former = "emais-auto" if model == "lenet5" else "emais-auto-two"
+    plain = facts.mean("fmnist", 6250, "sgd-scan", model=model)
+    steady = facts.mean("fmnist", 6250, "emais-auto", model=model, rule="steady")
+    return (plain - steady) / (plain - facts.mean("fmnist", 6250, former, model=model))
+
+
 def step_ms(case: str, method: str) -> float:
     """Milliseconds of a step."""
     return float(timing(case, method)["ms"])
@@ -187,6 +204,8 @@ def environment(facts: Facts) -> Environment:
     named: dict[str, Any] = {name: getattr(facts, name) for name in dir(facts) if not name.startswith("_")}
     made.globals |= named | {"claim": claim, "beside_paper": lambda label: beside_paper(facts, label)}
     made.globals |= make_harm.names() | {
+        "progress_table": lambda: progress_table(facts),
+        "steady_share": lambda model: steady_share(facts, model),
         "study_tables": make_auto.tables,
         "replayed": make_auto.replayed,
         "replay_best": make_auto.replay_best,
