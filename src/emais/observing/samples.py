@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 import torch
@@ -72,9 +73,8 @@ def pick_samples(
         orders.append(unseen[:count])
         every = torch.cat(orders)
         given = None if losses is None else _losses_of(every.cpu(), losses, len(seen))
-    rows = _rows(statistics, every, given)
-    ends = [0, *torch.tensor([len(order) for order in orders]).cumsum(0).tolist()]
-    lists = [rows[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    rows = iter(_rows(statistics, every, given))
+    lists = [list(islice(rows, len(order))) for order in orders]
     return Samples(method, step, len(seen), len(unseen), *lists)
 
 

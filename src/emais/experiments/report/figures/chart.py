@@ -105,7 +105,7 @@ def even_ends(chart: Chart, ends: Sequence[float], means: Sequence[float]) -> tu
     """Of an even axis, which ends at 0 where all values are positive."""
     shown = [*ends, *(v for v, _ in chart.references)] or [0.1, 1.0]
     low, high = min(shown), max(shown)
-    air = 0.06 * (high - low) or 0.5
+    air = 0.06 * (high - low) or max(0.5, 1e-9 * abs(high))  # 0.5 is lost beside a very large number
     return (max(0.0, low - air) if low >= 0 else low - air), high + air
 
 
