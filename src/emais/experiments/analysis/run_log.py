@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 STEPS = ("step", "emais/step", "global_step", "trainer/global_step", "_step")  # the first that a line has counts
+MOST = 1e15  # steps
 HUGE, TINY_VALUE = 1e300, 1e-300  # beyond them differences of values would overflow, or be lost
 
 

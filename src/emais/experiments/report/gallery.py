@@ -29,7 +29,10 @@ LONGEST_TEXT = 1000  # letters of a sample that are shown
 Renderer: TypeAlias = Callable[[int], bytes | Tensor | str]
 Labels: TypeAlias = Callable[[int], object] | Sequence[object] | Tensor
 SHELVES = {
-    "hardest": ("The hardest", "The largest mean gradient norm first. A wrong label is one reason; so is a rare kind."),
+    "hardest": (
+        "The hardest",
+        "The largest mean gradient norm first. A wrong label is one reason, a rare kind of sample another.",
+    ),
     "unstable": ("The most unstable", "The gradient norms that change most, the largest deviation first."),
     "never_seen": ("Never seen", "Samples that were in no minibatch yet."),
 }
@@ -104,7 +107,7 @@ def gallery(
     ]
     about = (
         f"{samples.method} after {tick_label(samples.step)} steps: {tick_label(samples.num_samples)} samples, of which "
-        f"{tick_label(samples.num_never_seen)} were never seen. What looks wrong here may be wrong in the data."
+        f"{tick_label(samples.num_never_seen)} were never seen. “Drawn” is how often a sample is drawn, as a multiple of uniform sampling."
     )
     return from_template("gallery.html", GalleryPage(clean(title), about, shelves))
 
@@ -142,7 +145,7 @@ def facts_of(sample: Sample) -> list[tuple[str, str]]:
         ("mean norm", short_number(sample.mean) if seen else None),
         ("deviation", short_number(sample.deviation) if seen else None),
         ("last step", tick_label(sample.last_step) if seen else "never"),
-        ("drawn", f"{short_number(sample.relative_probability)} × uniform"),
+        ("drawn", f"{short_number(sample.relative_probability)}×"),
     ]
     return [(name, value) for name, value in known if value is not None]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..analysis.run_log import LoggedSeries, RunLog
 from ..numbers import DASH
-from .figures.chart import Chart, Series, draw, legend_value
+from .figures.chart import Chart, Series, draw
 from .figures.curves import CLIPPED, SCORE_AXIS, PictureGroup
 from .figures.scales import tick_label
 from .pages import from_template
@@ -156,11 +156,11 @@ def value_cells(series: LoggedSeries) -> Sequence[Cell]:
 def short_number(value: float) -> str:
     """A number of any size in few digits.
 
-    >>> short_number(0.031416), short_number(1234567.0), short_number(2.0), short_number(-0.5)
-    ('0.0314', '1.23e+06', '2', '−0.5')
+    >>> short_number(0.031416), short_number(1234567.0), short_number(204.4), short_number(-0.5)
+    ('0.0314', '1.23e+06', '204', '−0.5')
     """
     if not math.isfinite(value):
         return DASH
-    if value == int(value) and abs(value) < 1e6:
-        return tick_label(value)
-    return legend_value(value) if 1e-4 <= value < 100 else f"{value:.3g}".replace("-", "\u2212")
+    if abs(value) < 1e6 and (abs(value) >= 100 or value == int(value)):
+        return tick_label(float(round(value)))
+    return f"{value:.3g}".replace("-", "\u2212")
