@@ -21,6 +21,7 @@ from typing import Any
 import make_auto
 import make_figures
 import make_harm
+import make_inspection
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import emais
@@ -40,7 +41,7 @@ ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "docs" / "templates"
 PAGES = {"README.md": ROOT / "README.md"} | {
     Path(name).name: ROOT / "docs" / name
-    for name in ("results.md", "auto.md", "costs.md", "harm.md", "guides/advice.md")
+    for name in ("results.md", "auto.md", "costs.md", "harm.md", "guides/advice.md", "guides/inspection.md")
 }
 
 
@@ -153,6 +154,9 @@ def environment(facts: Facts) -> Environment:
         "arrival_ms": arrival_ms,
         "refit_ms": refit_ms,
         "bytes_a_sample": bytes_a_sample,
+        "label_table": make_inspection.label_table,
+        "label_errors": make_inspection.label_errors,
+        "label_run": make_inspection.label_run,
     }
     return made
 

@@ -12,7 +12,7 @@ from ..errors import EmaisError, whole_number
 from .analysis.run_log import RunLog
 from .report.log_page import log_page, waiting_page
 from .report.user_runs import known_runs, own_page
-from .runs.record import typed
+from .runs.record import RunRecord, typed
 from .runs.store import Results
 
 LOOPBACK = "127.0.0.1"
@@ -70,17 +70,22 @@ class LivePage:
 
     def _made(self, version: str) -> str:
         try:
-            runs = typed(known_runs([record for record in Results(self.path).read() if record.complete]))
-            if runs:
+            if runs := self._runs():
                 return own_page(runs, self.path, version)
             self._log.read()
         except FileNotFoundError:
             return waiting_page(self.path, f"Waiting for {self.path}: there is no such file yet.", version)
-        except OSError as error:
-            return waiting_page(self.path, f"{self.path} cannot be read ({error.strerror or error}).", version)
+        except (OSError, EmaisError) as error:
+            return waiting_page(self.path, f"{self.path} cannot be read ({error}).", version)
         if self._log.series:
             return log_page(self._log, version)
         return waiting_page(self.path, f"Waiting for {self.path}: it has no line with numbers yet.", version)
+
+    def _runs(self) -> list[RunRecord]:
+        """The finished runs in the file; a log, which has none, is not searched for them again."""
+        if self._log.series:
+            return []
+        return typed(known_runs([record for record in Results(self.path).read() if record.complete]))
 
 
 class LiveServer(ThreadingHTTPServer):

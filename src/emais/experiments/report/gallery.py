@@ -105,9 +105,10 @@ def gallery(
         Shelf(name, heading, about, [card_of(sample, render, labels) for sample in getattr(samples, name)])
         for name, (heading, about) in SHELVES.items()
     ]
+    steps, total, unseen = map(tick_label, (samples.step, samples.num_samples, samples.num_never_seen))
     about = (
-        f"{samples.method} after {tick_label(samples.step)} steps: {tick_label(samples.num_samples)} samples, of which "
-        f"{tick_label(samples.num_never_seen)} were never seen. “Drawn” is how often a sample is drawn, as a multiple of uniform sampling."
+        f"{samples.method} after {steps} steps: {total} samples, of which {unseen} were never seen. “Drawn” is how "
+        "often a sample is drawn, as a multiple of uniform sampling."
     )
     return from_template("gallery.html", GalleryPage(clean(title), about, shelves))
 
