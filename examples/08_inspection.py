@@ -1,4 +1,4 @@
-"""Which samples are hard? A run on digits with wrong labels, its hardest samples as data, and a page to look at them."""
+"""Which samples are hard? Digits with wrong labels, the hardest samples as data, and a page to look at them."""
 
 import tempfile
 from pathlib import Path
@@ -38,9 +38,7 @@ samples = imp.samples(29, losses=losses_of)
 found = sum(sample.index in wrong for sample in samples.hardest)
 top = samples.hardest[0]
 print(f"S(W) {imp.summary().score:.2f}; of the 29 hardest samples {found} have a wrong label")
-print(
-    f"the hardest: sample {top.index}, mean gradient norm {top.mean:.2f}, loss {top.loss:.2f}, seen in step {top.last_step}"
-)
+print(f"the hardest is sample {top.index}: mean gradient norm {top.mean:.2f}, loss {top.loss:.2f}")
 
 with tempfile.TemporaryDirectory() as folder:  # a place of your own keeps the page
     page = write_gallery(

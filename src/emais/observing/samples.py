@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, repeat
 from typing import TypeAlias
 
 import torch
@@ -117,5 +117,5 @@ def _rows(statistics: SampleStatistics, index: Tensor, losses: list[float] | Non
     )
     relative = statistics.probabilities[index] * len(statistics.last_step)
     columns = (index, mean, deviation, last, statistics.weights[index], relative)
-    listed = zip(*(column.tolist() for column in columns), losses or [None] * len(index), strict=True)
-    return [Sample(*row) for row in listed]
+    given = repeat(None) if losses is None else losses
+    return [Sample(*row, loss) for *row, loss in zip(*(column.tolist() for column in columns), given, strict=False)]
