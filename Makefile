@@ -4,13 +4,16 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 SITE_READY := $(VENV)/.site-ready
+# Lightning and transformers bring much along: they have an environment of their own
+OTHER := .venv-integrations
+OTHER_READY := $(OTHER)/.ready
 # one process a core, up to four; each keeps to one thread, or they would wait for each other
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
+PYTEST := -m pytest -n auto --maxprocesses 4
 
-.PHONY: help install demo test lint format docs site dist bench clean
+.PHONY: help install demo test test-integrations lint format docs site dist bench clean
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 19
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -23,7 +26,15 @@ demo: $(READY)  ## train SGD-Scan, EMAIS and EMAIS-auto on the digits data, prin
 	$(BIN)/emais demo
 
 test: $(READY)  ## run all tests; TESTS="tests/rates -m statistical" for a part, COVERAGE=1 to hold the floor
-	$(PYTEST) $(if $(COVERAGE),--cov --cov-report=term:skip-covered) $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(if $(COVERAGE),--cov --cov-report=term:skip-covered) $(TESTS)
+
+$(OTHER_READY): pyproject.toml constraints.txt constraints-integrations.txt
+	test -x $(OTHER)/bin/python || $(PYTHON) -m venv $(OTHER)
+	$(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-integrations.txt -e '.[integrations]'
+	touch $@
+
+test-integrations: $(OTHER_READY)  ## run the tests with Lightning and transformers, in an environment of their own
+	OMP_NUM_THREADS=1 $(OTHER)/bin/python $(PYTEST) $(if $(TESTS),$(TESTS),tests/integrations)
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .
@@ -52,9 +63,11 @@ dist: $(READY)  ## make sdist and wheel in dist/, and check what is in them
 
 bench: $(READY)  ## measure sampler and step costs on this machine, into benchmarks/results/
 	$(BIN)/python benchmarks/sampler.py
+	$(BIN)/python benchmarks/weighted_sampler.py
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/refit.py
 	$(BIN)/python benchmarks/parcels.py
+	$(BIN)/python benchmarks/tokens.py
 
 clean:  ## remove the environment and everything generated
-	rm -rf $(VENV) build dist out .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(OTHER) build dist out .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info

@@ -41,7 +41,15 @@ ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "docs" / "templates"
 PAGES = {"README.md": ROOT / "README.md"} | {
     Path(name).name: ROOT / "docs" / name
-    for name in ("results.md", "auto.md", "costs.md", "harm.md", "guides/advice.md", "guides/inspection.md")
+    for name in (
+        "results.md",
+        "auto.md",
+        "costs.md",
+        "harm.md",
+        "guides/advice.md",
+        "guides/inspection.md",
+        "guides/weighted_sampling.md",
+    )
 }
 
 
@@ -85,6 +93,11 @@ def benchmark(file: str, **wanted: Any) -> dict[str, Any]:
 def sampler_ms(samples: int, way: str = "emais", num: int = 128) -> float:
     """Milliseconds of an update and a draw of `num` from so many samples."""
     return float(benchmark("sampler.jsonl", M=samples, N=num, way=way)["ms"])
+
+
+def weighted_sampler(what: str, samples: int, way: str = "emais") -> dict[str, Any]:
+    """What was measured of `WeightedSampler`, or beside it of torch's sampler, with so many samples."""
+    return benchmark("weighted_sampler.jsonl", what=what, M=samples, way=way)
 
 
 def arrival_ms(way: str) -> float:
@@ -151,6 +164,7 @@ def environment(facts: Facts) -> Environment:
         "step_ms": step_ms,
         "step_times": step_times,
         "sampler_ms": sampler_ms,
+        "weighted_sampler": weighted_sampler,
         "arrival_ms": arrival_ms,
         "refit_ms": refit_ms,
         "bytes_a_sample": bytes_a_sample,

@@ -13,8 +13,8 @@ from emais.draws.sampler import ExactSampler
 from emais.draws.uniforms import Uniforms
 from emais.experiments.data import Data
 from emais.experiments.runs.sweep import parse
+from emais.experiments.train.sharing import StreamPool
 from emais.experiments.train.stacked_runs import StackedRuns
-from emais.experiments.train.stream_pool import StreamPool
 
 pytestmark = [
     pytest.mark.gpu,

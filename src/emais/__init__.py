@@ -10,12 +10,14 @@ from . import functional
 from .engine import Engine
 from .errors import EmaisError
 from .loading.draw import Draw
+from .log import Log, log_numbers
 from .methods import METHODS, create
 from .methods.emais import EMAIS
 from .methods.emais_auto import EMAISAuto
 from .methods.weighted import Weighted
 from .rates.schedule import EffectiveSchedule
 from .statistics.scores import EMAScores
+from .weighted_sampler import WeightedSampler
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,7 +29,10 @@ __all__ = [
     "EffectiveSchedule",
     "EmaisError",
     "Engine",
+    "Log",
     "Weighted",
+    "WeightedSampler",
     "create",
     "functional",
+    "log_numbers",
 ]

@@ -11,24 +11,22 @@ from torch.optim import Optimizer
 from . import state as saving
 from .draws.source import DeviceSource, DrawSource, HostSource
 from .errors import EmaisError, UnknownOption, number_from_0, positive_float, positive_int, usable_device, whole_number
-from .functional.precision import full_precision
 from .hooks import Hooks
 from .loading.draw import Draw, DrawRecord, Score
 from .loading.loader import Loader
 from .loading.passes import Pass, PassTracker
-from .observing.checks import check_refresh, checked_record, per_sample
+from .observing.checks import checked_record, per_sample
 from .observing.diagnostics import Diagnostics
 from .observing.handover import Handover
 from .observing.monitor import Monitor
 from .observing.observation import Observation
+from .observing.refreshing import refresh
 from .observing.samples import Losses, Samples, pick_samples
 from .observing.summary import Summary
 from .rates.attached import Attached
 from .rates.effective_steps import Progress
 from .rates.scaling import ManualStep, StepScaler
 from .statistics.arrays import Array, arrays_on
-
-CHUNK = 4096  # samples that `refresh` learns from at a time: it bounds the memory that this takes
 
 
 class Engine(Hooks):
@@ -153,11 +151,11 @@ class Engine(Hooks):
         """Whether a run with `effective_steps` has come to its end; sync on a device."""
         return self.attached.finished()
 
-    def summary(self) -> Summary:
-        """What the latest epoch, and the run, looked like: numbers from sums over many steps. Waits for a device."""
+    def summary(self, steps: int | None = None) -> Summary:
+        """What the latest epoch, or so many steps of it, and the run looked like, from sums; waits for a device."""
         with self._settled:
             fallback, monitor = int(self.report().get("fallback_steps", 0)), self.monitor
-            return monitor.recent.summary(self.progress.effective(), fallback, monitor.rule, monitor.bound)
+            return monitor.recent.summary(self.progress.effective(), fallback, monitor.rule, monitor.bound, steps)
 
     def samples(self, count: int = 100, *, losses: Losses | None = None) -> Samples:
         """The hardest, the most unstable and the never seen samples, at most `count` of each: O(M), for analysis.
@@ -169,32 +167,53 @@ class Engine(Hooks):
 
     # ---- observing
 
-    def loss(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> Tensor:
+    def loss(
+        self,
+        losses: Tensor,
+        logits: Tensor | None,
+        draw: Draw,
+        *,
+        grads: Tensor | None = None,
+        norms: Tensor | None = None,
+        mean_norm: Tensor | None = None,
+    ) -> Tensor:
         """Observe the minibatch and return its training loss: mean(r * losses), unless the method says otherwise.
 
         losses (N,): one number per sample (reduction="none"); logits (N, ...): what the losses were computed from.
-        grads (N, ...): d loss_i / d z_i, where a closed form gives it cheaper than autograd.
+        grads (N, ...): d loss_i / d z_i, where a closed form gives it cheaper than autograd. norms (N,): |d loss_i / d
+        z_i| instead, where the gradients would be too large; logits may then be None. mean_norm: |mean(r g)| beside
+        them, if it is known; without it the gradients of different samples count as orthogonal (docs/math.md).
 
         Paper: alg:train_emais
         """
         with self.lock:
-            record, g, signal = self._look(losses, logits, draw, grads)
+            given = {"grads": grads, "norms": norms, "mean_norm": mean_norm}
+            record, g, signal = self._look(losses, logits, draw, given)
             loss = self.reduce(losses, draw, signal)
             self._post(draw, record, g, signal)  # last: a thread that it wakes would take Python's lock
             return loss
 
-    def observe(self, losses: Tensor, logits: Tensor, draw: Draw, *, grads: Tensor | None = None) -> None:
-        """Take the per-sample gradients into the statistics and the variance report, and leave the loss alone."""
+    def observe(self, losses: Tensor, logits: Tensor | None, draw: Draw, **given: Tensor | None) -> None:
+        """Take the per-sample gradients into the statistics and the variance report, and leave the loss alone.
+
+        given: grads, norms and mean_norm, as for `loss`.
+        """
         with self.lock:
-            self._post(draw, *self._look(losses, logits, draw, grads))
+            self._post(draw, *self._look(losses, logits, draw, given))
 
     def _look(
-        self, losses: Tensor, logits: Tensor, draw: Draw, grads: Tensor | None
+        self, losses: Tensor, logits: Tensor | None, draw: Draw, given: dict[str, Tensor | None]
     ) -> tuple[DrawRecord, Tensor, Tensor | None]:
-        """The record of a draw that was not used yet, its gradients (N, D) and the method's signal."""
+        """The record of a draw that was not used yet, its gradients (N, D) or norms, and the method's signal."""
         record = self._admit(losses, draw)
-        g = per_sample(losses, logits, grads)
-        return record, g, self.signal(losses.detach(), logits, g, draw.step)
+        g = per_sample(losses, logits, **given)
+        return record, g, self.own_signal(losses, logits, g, draw.step)
+
+    def own_signal(self, losses: Tensor, logits: Any, g: Tensor, step: int | Tensor) -> Tensor | None:
+        """What the method's `signal` gives: of gradients (N, D), or of norms as a column (N, 1)."""
+        if g.dim() == 1 and self.needs_gradients:
+            raise EmaisError(f"{self.name} looks at the gradients themselves, norms= cannot serve: leave it out")
+        return self.signal(losses.detach(), logits, g if g.dim() == 2 else g[: len(losses), None], step)
 
     def _post(self, draw: Draw, record: DrawRecord, g: Tensor, signal: Tensor | None) -> None:
         record.used = True
@@ -218,36 +237,16 @@ class Engine(Hooks):
             if self.rule != "none":
                 self.attached.remind_to_attach()
 
-    def refresh(self, index: Tensor, losses: Tensor, logits: Tensor, *, grads: Tensor | None = None) -> None:
+    def refresh(self, index: Tensor, losses: Tensor, logits: Tensor | None, **given: Tensor) -> None:
         """Update the statistics of samples that were looked at but not trained on, at the present step.
 
-        index (n,) int64, losses (n,), logits (n, ...) as in `loss`. A forward pass without gradients serves, if the
-        logits are made to require them: ``z = model(x).detach().requires_grad_()``.
+        index (n,) int64, losses (n,), logits (n, ...), and perhaps grads or norms, as in `loss`. A forward pass without
+        gradients serves, if the logits are made to require them: ``z = model(x).detach().requires_grad_()``.
 
         Paper: fig:additional_state_updates
         """
         with self._settled:
-            check_refresh(index, losses, logits, grads, self.num_samples)
-            index = index.long()
-            g = per_sample(losses, logits, grads)
-            signal = self.signal(losses.detach(), logits, g, self.source.step)
-            norms = torch.linalg.vector_norm(g.float(), dim=1)
-            step, array = self._present(), self.arrays.array
-            for start in range(0, len(index), CHUNK):
-                part = slice(start, start + CHUNK)
-                own = None if signal is None else array(signal[part].float())
-                with full_precision():
-                    self.learn(Observation(step, array(index[part]), None, array(norms[part]), None, own))
-            if self.arrays.resident and self.source.ready:
-                self.source.prepare()  # the draw that was made with the old weights, where a CUDA graph reads it
-            else:
-                self.source.ready = False
-
-    def _present(self) -> int | Tensor:
-        """The latest step, and 1 before the first: an int, or a tensor that nobody waits for."""
-        delivered = self.source.step - len(self.passes.ahead())
-        step: int | Tensor = self.arrays.number(self.arrays.at_least(delivered, 1))
-        return step
+            refresh(self, index, losses, logits, given)
 
     def _settle(self) -> None:
         with self._settled:
@@ -274,7 +273,7 @@ class Engine(Hooks):
         None instead of an optimizer, with a rule, is for an update of your own: see `ManualStep`.
         """
         with self._settled:
-            scaler = self.attached.add(optimizer, rule or self.rule, self.steady, scale_decay)
+            scaler = self.attached.add(optimizer, rule, self.rule, scale_decay)
         # the optimizer's step is where the side stream is joined
         self._handover.overlap = self.arrays.resident and self.device.type == "cuda"
         return scaler

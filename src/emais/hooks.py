@@ -23,17 +23,20 @@ class Hooks:
 
     name = "engine"
     estimator = "mean(r * losses): unbiased"  # what the training loss is, in words
+    needs_gradients = False  # whether `signal` looks at gradients, so that norms alone cannot serve
     needs_score = False  # whether the loader takes score=, a look at candidates before the draw
     epoch_steps: int | None = 0  # steps that come from epochs without replacement; None: all
     candidates: int | None = None  # samples to look at in each step; None: those to train on
-    rule: str | None = "none"  # of `attach` when none is given; None: by the optimizer's class
-    steady = False  # whether that rule is to be a steady one
+    rule = "none"  # of `attach` when none is given; of linear and steady, the Adam family gets the square root
 
     def learn(self, observed: Observation) -> None:
         """Take in a minibatch that was trained on."""
 
     def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: int | Tensor) -> Tensor | None:
-        """A number per sample (N,) that `learn` and `reduce` need besides the gradient norms, without waiting."""
+        """A number per sample (N,) that `learn` and `reduce` need besides the gradient norms, without waiting.
+
+        grads (N, D); if the loop gives norms they come as a column (N, 1), unless the method `needs_gradients`.
+        """
         return None
 
     def reduce(self, losses: Tensor, draw: Draw, signal: Tensor | None) -> Tensor:

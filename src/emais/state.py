@@ -67,35 +67,35 @@ def loaded_draw(engine: Engine, step: int, index: Tensor, r: Tensor) -> Draw:
 # ---- structure
 
 
-def check_structure(state: Any, mine: Mapping[str, Any], path: str = "") -> None:
-    """Raise EmaisError unless `state` has the keys, values, dtypes and shapes that `mine` says it should."""
+def check_structure(state: Any, mine: Mapping[str, Any], path: str = "", what: str = "engine") -> None:
+    """Raise EmaisError unless `state` has the keys, values, dtypes and shapes that `mine`, of a `what`, has."""
     where = path or "state"
     if not isinstance(state, dict):
         raise EmaisError(f"{where} must be a dict made by state_dict(), got {type(state).__name__}")
     for key in ("version", "method"):  # first: where these differ, so does the rest
         if key in mine and key in state:
-            _check_leaf(state[key], mine[key], key)
+            _check_leaf(state[key], mine[key], key, what)
     missing, extra = mine.keys() - state.keys(), state.keys() - mine.keys()
     if missing or extra:
         raise EmaisError(
-            f"{where} does not fit this engine: missing keys {sorted(missing)}, unexpected keys "
-            f"{sorted(map(str, extra))}: {AS_SAVED}, and make the engine as it was saved"
+            f"{where} does not fit this {what}: missing keys {sorted(missing)}, unexpected keys "
+            f"{sorted(map(str, extra))}: {AS_SAVED}, and make the {what} as it was saved"
         )
     for key in mine:
-        _check_leaf(state[key], mine[key], f"{path}.{key}" if path else key)
+        _check_leaf(state[key], mine[key], f"{path}.{key}" if path else key, what)
 
 
-def _check_leaf(value: Any, want: Any, name: str) -> None:
+def _check_leaf(value: Any, want: Any, name: str, what: str) -> None:
     if isinstance(want, dict):
-        check_structure(value, want, name)
+        check_structure(value, want, name, what)
     elif isinstance(want, Tensor):
         _check_tensor(value, want, name)
     elif name in COUNTS:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_STEPS:
             raise EmaisError(f"{name} must be a whole number of at least 0, got {value!r}")
     elif not _same(value, want):
-        way = "use the release that saved it" if name == "version" else "make the engine as it was saved"
-        raise EmaisError(f"{name} is {value!r} in the state but {want!r} in this engine: {way}")
+        way = "use the release that saved it" if name == "version" else f"make the {what} as it was saved"
+        raise EmaisError(f"{name} is {value!r} in the state but {want!r} in this {what}: {way}")
 
 
 def _same(value: Any, want: Any) -> bool:
@@ -131,15 +131,15 @@ def check_values(engine: Engine, state: dict[str, Any]) -> None:
     Limit(0, added).check(state["used"], "used")
     for name in ("applied", "effective"):
         FROM_0.check(state[name], name)
-    _check_passes(state["passes"], step, engine.num_samples)
+    check_passes(state["passes"], step, engine.num_samples)
 
 
-def _check_passes(passes: dict[str, Any], step: int, num_samples: int) -> None:
+def check_passes(passes: dict[str, Any], step: int, num_samples: int, usable: Limit = ABOVE_0) -> None:
     """The draws that were on their way: of one length, in order, of steps that were taken, with a usable r."""
     if len({len(passes[key]) for key in ("step", "index", "r")}) > 1:
         raise EmaisError(f"passes.step, passes.index and passes.r must be of one length: {AS_SAVED}")
     check_index(passes["index"].reshape(-1), num_samples)
     Limit(1, step).check(passes["step"], "passes.step")
-    ABOVE_0.check(passes["r"], "passes.r")
+    usable.check(passes["r"], "passes.r")
     if (passes["step"].diff() <= 0).any():
         raise EmaisError(f"passes.step must rise, got {passes['step'].tolist()}: {AS_SAVED}")

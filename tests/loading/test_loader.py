@@ -609,6 +609,19 @@ def test_a_pass_left_early_is_followed_by_a_whole_one():
     assert [row[0] for row in consume(imp, loader)] == list(range(4, 12))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pass_begins_where_a_trainer_says(workers):
+    """After what somebody else counts as so many minibatches; no draw is lost that was on its way."""
+    imp = emais.EMAIS(60, 8)
+    loader = imp.loader(Squares(), num_workers=workers)
+    batches = iter(loader)
+    for _ in range(5):
+        next(batches)
+    imp.passes.go_on_at(6)
+    assert [row[0] for row in consume(imp, loader)] == [6, 7]
+    assert [row[0] for row in consume(imp, loader)] == list(range(8, 16))
+
+
 def test_unknown_option():
     with pytest.raises(EmaisError, match=r"loader\(\) takes no 'num_worker': .*did you mean 'num_workers'"):
         emais.EMAIS(60, 8).loader(Squares(), num_worker=2)

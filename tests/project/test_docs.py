@@ -51,8 +51,9 @@ def test_every_method_has_a_card_and_a_true_line_in_the_index():
     for name, (unbiased, rule, used) in rows.items():
         method = emais.METHODS[name]
         assert used == bytes_a_sample(name)
-        by_class = "steady for SGD, steady-sqrt" if method.steady else "linear for SGD, sqrt"
-        assert rule.startswith(method.rule or f"{by_class} for the Adam family")
+        roots = {"linear": "sqrt", "steady": "steady-sqrt"}
+        usual = method.rule
+        assert rule.startswith(f"{usual} for SGD, {roots[usual]} for the Adam family" if usual in roots else usual)
         assert unbiased == ("no" if "biased" in method.estimator.replace("unbiased", "") else "yes")
 
 

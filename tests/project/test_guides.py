@@ -1,10 +1,12 @@
 """The tutorial and the guides: every code block runs, in order, and what the text around them says is true."""
 
+import json
 import re
 
 import pytest
-from places import DOCS
+from places import DOCS, ROOT
 
+ELSEWHERE = ("lightning", "transformers", "accelerate")  # guides that tests/integrations runs
 PAGES = {path.stem: path for path in [DOCS / "tutorial.md", *sorted((DOCS / "guides").glob("[a-z]*.md"))]}
 
 
@@ -25,7 +27,7 @@ def _elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in PAGES if name not in ("tutorial", "diagnostics", "limits", "experiments")]
+    "name", [name for name in PAGES if name not in ("tutorial", "diagnostics", "limits", "experiments", *ELSEWHERE)]
 )
 def test_the_code_of_a_guide_runs(name):
     """Its blocks check with `assert` what the text says."""
@@ -72,6 +74,17 @@ def test_the_guide_to_the_diagnostics_names_all_of_them(capsys):
     ):
         table = re.findall(r"^\| (`.*?`) \|", text, re.M)
         assert sorted(re.findall(r"`(\w+)`", " ".join(table))) == sorted(known)
+
+
+def test_the_guide_to_language_models_has_the_measured_numbers():
+    rows = [json.loads(line) for line in (ROOT / "benchmarks" / "results" / "tokens.jsonl").read_text().splitlines()]
+    page = PAGES["language_models"].read_text("utf-8")
+    told = re.findall(r"^\| N = (\d+), T = (\d+) \| .*?(\w+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
+    keys = ("logits", "of_plain", "time_of_plain")
+    want = {(row["case"], row["method"]): [f"{row[key]:.2f}" for key in keys] for row in rows}
+    assert {(f"N={n}, T={t}, V=50257", way): list(numbers) for n, t, way, *numbers in told} == want
+    assert {row["hardware"]["cpu"] in page for row in rows} == {True}
+    assert all(row["of_plain"] <= 1.05 for row in rows if row["method"] == "norms")
 
 
 def test_the_guides_are_listed():

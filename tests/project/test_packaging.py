@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -21,7 +22,15 @@ from places import ROOT
 import emais
 from emais.cli import main
 
-NOT_SOURCE = {".git", ".venv", "out", "build", "dist", "data"}  # at the top; further down `data` is a package
+NOT_SOURCE = {
+    ".git",
+    ".venv",
+    ".venv-integrations",
+    "out",
+    "build",
+    "dist",
+    "data",
+}  # at the top; further down `data` is a package
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +119,13 @@ def test_the_module_returns_the_exit_status_of_the_command(monkeypatch, capsys):
         runpy.run_module("emais", run_name="__main__")
     assert caught.value.code == 2
     assert capsys.readouterr().err.startswith("emais: error: ")
+
+
+@pytest.mark.parametrize("name", ["lightning", "transformers"])
+def test_an_integration_names_the_extra_that_it_needs(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=rf"pip install emais\[{name}\]"):
+        importlib.import_module(f"emais.{name}")
 
 
 # ---- the archives

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from ..functional.probabilities import BOUND_SLACK
-from .tree import FLAT, WEIGHT_MAX, WEIGHT_MIN, WeightTree
+from .tree import FLAT, WeightTree
 
 
 class HostTree(WeightTree):
@@ -35,7 +38,7 @@ class HostTree(WeightTree):
     def put(self, index: np.ndarray, weights: np.ndarray) -> None:
         """Set w[index] = weights, and recompute the nodes above them. Of a repeated index the last weight stays."""
         table, all_tops, all_sums = self._views
-        table.reshape(-1)[index] = np.minimum(np.maximum(weights, WEIGHT_MIN), WEIGHT_MAX)
+        table.reshape(-1)[index] = np.minimum(np.maximum(weights, self.low), self.high)
         nodes = index // self.width
         block = table.take(nodes, 0)
         # ufunc methods: array methods go through Python code, which costs as much again at this size
@@ -138,6 +141,34 @@ class HostTree(WeightTree):
     def total(self) -> float:
         """The sum of the weights."""
         return float(np.add.reduce(self._views[2][-1][0]))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy: its views must be of its own leaves."""
+        self.__dict__.update(state)
+        self.recompute()
+
+
+class WideTree(HostTree):
+    """Leaves in float64, at most `high`, and 0 for a sample that is never drawn. It never flattens.
+
+    >>> tree = WideTree(3, batch_size=2)
+    >>> tree.fill(torch.tensor([0.0, 1e-100, 0.0], dtype=torch.float64))
+    >>> tree.draw(np.full((3, 2), 0.5))[0].tolist()
+    [1, 1]
+    """
+
+    dtype = torch.float64
+    low, high = 0.0, 1e150  # sums and ratios of weights stay finite
+
+    def __init__(self, num_samples: int, batch_size: int) -> None:
+        super().__init__(num_samples, batch_size, math.inf)
+
+    def put(self, index: np.ndarray, weights: np.ndarray) -> None:
+        """Set w[index] = weights, of a repeated index the last; recompute the nodes above, or all if that is less."""
+        if len(index) * self.width < self.num_samples:
+            return super().put(index, weights)
+        self.weights.numpy()[index] = weights
+        self.recompute()
 
 
 def _running_sums(x: np.ndarray) -> np.ndarray:

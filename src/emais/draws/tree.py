@@ -40,16 +40,19 @@ class WeightTree(ABC):
     kappa: most copies of a sample to expect among `batch_size` draws; infinite: p is proportional to w.
     """
 
+    dtype = torch.float32  # of the leaves
+    low, high = WEIGHT_MIN, WEIGHT_MAX  # the range that weights are kept in
+
     def __init__(self, num_samples: int, batch_size: int, kappa: float, device: torch.device | str) -> None:
         self.num_samples, self.batch_size, self.kappa = num_samples, batch_size, kappa
         per_draw = num_samples / (2 * batch_size)
         self.tiers = 1 if per_draw < DEEP else 2
         self.width = max(MIN_WIDTH, round(per_draw ** (1 / (self.tiers + 1))))
-        self.table = torch.zeros(-(-num_samples // self.width), self.width, dtype=torch.float32, device=device)
+        self.table = torch.zeros(-(-num_samples // self.width), self.width, dtype=self.dtype, device=device)
         levels = num_levels(num_samples, batch_size, kappa)
         self.exponents = [1.0] if kappa == math.inf else [2.0**-k for k in range(levels)] + [FLAT]
         self.sums: list[Tensor] = []  # by tier, from the leaves upwards: (levels, nodes) float64
-        self.tops: list[Tensor] = []  # by tier: (nodes,) float32
+        self.tops: list[Tensor] = []  # by tier: (nodes,), of the dtype of the leaves
 
     @property
     def weights(self) -> Tensor:
@@ -58,7 +61,7 @@ class WeightTree(ABC):
 
     def fill(self, weights: Tensor) -> None:
         """Set all weights, (M,) or one for all, and recompute every sum: O(M)."""
-        self.weights.copy_(weights.clamp(WEIGHT_MIN, WEIGHT_MAX).expand(self.num_samples))
+        self.weights.copy_(weights.expand(self.num_samples)).clamp_(self.low, self.high)
         self.recompute()
 
     def nbytes(self) -> int:

@@ -20,11 +20,13 @@ from .rates import (
 )
 from .rates import MAX_SCALE as MAX_SCALE
 from .rates import scale_ratio as scale_ratio
+from .tokens import TokenLosses, token_cross_entropy
 from .traces import GradientSums, VarianceTraces, gradient_sums, trace_under, variance_traces
 
 __all__ = [
     "LR_RULES",
     "GradientSums",
+    "TokenLosses",
     "VarianceTraces",
     "adjusted_probabilities",
     "binary_cross_entropy_gradients",
@@ -38,6 +40,7 @@ __all__ = [
     "lr_scale",
     "moment_gain",
     "parameter_gradients",
+    "token_cross_entropy",
     "trace_under",
     "variance_traces",
 ]

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class VarianceTraces:
     """The three variance traces; unpacks as ``tr_is, tr_unif, tr_opt``.
 
-    ``mean_sq`` = |mu|^2 and ``num``, the number of samples behind the estimate, serve the ``gain`` rule.
+    ``mean_sq`` = |mu|^2 and ``num``, the number of samples behind the estimate, serve the ``gain`` rule. From norms
+    alone ``mean_sq`` is the largest that |mu|^2 can be: the factor is then the smallest of all that fit the norms.
     """
 
     tr_is: Any
@@ -48,12 +49,18 @@ class GradientSums:
 
     Adding two gives the sums of both minibatches together, so gradient accumulation is ``a + b`` and many
     processes are one all-reduce. ``moments`` = (sum |r g|^2, sum r |g|^2, sum r |g|), ``grad`` = sum r g.
+
+    Where only the norms |g| are known, ``grad`` is empty, and ``pairs`` (1,) is the sum of r r'<g, g'> over ordered
+    pairs of different samples, ``num_pairs`` of them. Samples of two sums make no pairs: the mean of the known ones
+    stands for those. Without any pair the gradients count as orthogonal (docs/math.md).
     """
 
     num: float
     moments: Array
     grad: Array
     share: float | None = None  # sum of the squared weights of the samples in the mean; None: 1/num, all alike
+    pairs: Array | None = None
+    num_pairs: float = 0.0
 
     def squared_weights(self) -> float:
         """Of the samples in the mean: what part of a sample's variance the mean has."""
@@ -68,19 +75,35 @@ class GradientSums:
             )
         num = self.num + other.num
         share = (self.num**2 * self.squared_weights() + other.num**2 * other.squared_weights()) / num**2
-        return GradientSums(num, self.moments + other.moments, self.grad + other.grad, share)
+        pairs = None if self.pairs is None or other.pairs is None else self.pairs + other.pairs
+        sums = self.moments + other.moments, self.grad + other.grad
+        return GradientSums(num, *sums, share, pairs, self.num_pairs + other.num_pairs)
 
     def __mul__(self, factor: float) -> GradientSums:
-        return GradientSums(self.num * factor, self.moments * factor, self.grad * factor, self.squared_weights())
+        pairs, share = None if self.pairs is None else self.pairs * factor, self.squared_weights()
+        sums = self.moments * factor, self.grad * factor
+        return GradientSums(self.num * factor, *sums, share, pairs, self.num_pairs * factor)
 
     @classmethod
     def from_norms(cls, r: Tensor, norms: Tensor, grad: Tensor) -> GradientSums:
         """Sums from r (N,), gradient norms (N,) and sum r g (D,): what a training step already has."""
         return cls(len(norms), gradient_moments(r, norms), grad.double())
 
+    def square(self) -> Any:
+        """|sum r g|^2. From norms: the samples' own squares, and for the pairs the mean of those that are known."""
+        if self.pairs is None:
+            return self.grad @ self.grad
+        share, pairs = self.squared_weights(), self.pairs[0] / self.num_pairs if self.num_pairs else 0.0
+        return (share * self.moments[0] / self.num + (1 - share) * pairs) * self.num**2
+
+    def square_at_most(self) -> Any:
+        """The same, but from norms alone the largest that it can be: (sum r|g|)^2, all gradients in one direction."""
+        alone = self.pairs is not None and not self.num_pairs
+        return self.moments[2] * self.moments[2] if alone else self.square()
+
     def traces(self, unbiased: bool = False, number: Callable[[Any], Number] | None = None) -> VarianceTraces:
         """Variance traces of these sums; see `variance_traces`. number: what to make of the sums' values first."""
-        sums: Any = self.grad @ self.grad / self.num**2, *(self.moments / self.num)
+        sums: Any = self.square() / self.num**2, *(self.moments / self.num)
         mu2, a, b, c = sums if number is None else map(number, sums)
         tr_is, tr_unif, tr_opt = a - mu2, b - mu2, c * c - mu2
         if unbiased:
@@ -88,7 +111,8 @@ class GradientSums:
             k = share / (1 - share) if share < 1 else float("nan")  # 1/(N - 1) for one minibatch
             tr_unif = tr_unif + k * tr_is
             tr_is, tr_opt = (1 + k) * tr_is, (1 + k) * tr_opt
-        return VarianceTraces(tr_is, tr_unif, tr_opt, mu2, self.num)
+        mean_sq = mu2 if self.pairs is None or self.num_pairs else c * c
+        return VarianceTraces(tr_is, tr_unif, tr_opt, mean_sq, self.num)
 
 
 def gradient_moments(r: Tensor, norms: Tensor) -> Tensor:

@@ -73,6 +73,12 @@ class PassTracker:
             self._left = self.ahead()
             self.current = None
 
+    def go_on_at(self, delivered: int) -> None:
+        """Let the next pass begin after so many of its minibatches: for a trainer that counts them itself."""
+        if self.current is not None:
+            self.end(self.current)
+        self._resumed = delivered
+
     def check(self, own: Pass) -> None:
         """Refuse to go on with a pass that is not the present one: its minibatches have lost their draws."""
         if own is not self.current:

@@ -21,6 +21,7 @@ class _OwnHistory(Weighted):
     """The history of 1 - p(true class) of each sample; p proportional to w + mean(w); the loss is the plain mean."""
 
     estimator = "mean(losses) of samples drawn with p: biased towards samples with large p"
+    needs_gradients = True
     columns: tuple[str, ...] = ("count", "mean", "m2")
     unseen = 0.0  # weight of a sample without a history
 

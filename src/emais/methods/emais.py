@@ -36,7 +36,7 @@ class EMAIS(Weighted):
     """
 
     name = "emais"
-    rule = None  # by the optimizer's class: linear or sqrt
+    rule = "linear"
 
     def __init__(
         self,

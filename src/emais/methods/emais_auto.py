@@ -37,8 +37,7 @@ class EMAISAuto(Weighted):
     """
 
     name = "emais-auto"
-    rule = None  # by the optimizer's class: steady or steady-sqrt
-    steady = True
+    rule = "steady"
 
     def __init__(
         self,

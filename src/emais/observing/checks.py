@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..errors import EmaisError, check_index
@@ -35,7 +36,7 @@ def checked_record(engine: Any, losses: Tensor, draw: Draw) -> DrawRecord:
     return record
 
 
-def check_refresh(index: Tensor, losses: Tensor, logits: Tensor, grads: Tensor | None, num_samples: int) -> None:
+def check_refresh(index: Tensor, losses: Tensor, logits: Tensor | None, given: Any, num_samples: int) -> None:
     """Say what is wrong with samples that were looked at but not trained on."""
     for name, x in (("index", index), ("losses", losses)):
         if not isinstance(x, Tensor):
@@ -44,15 +45,28 @@ def check_refresh(index: Tensor, losses: Tensor, logits: Tensor, grads: Tensor |
         shapes = f"{tuple(index.shape)} and {tuple(losses.shape)}"
         raise EmaisError(f"index and losses must both be (n,), one number per sample, got {shapes}")
     check_index(index, num_samples)
-    if grads is None and isinstance(logits, Tensor) and not logits.requires_grad:
+    if not given and isinstance(logits, Tensor) and not logits.requires_grad:
         raise EmaisError(
             "logits do not require grad: take z = model(x).detach().requires_grad_() and the losses of z, or pass "
             "grads="
         )
 
 
-def per_sample(losses: Tensor, logits: Tensor, grads: Tensor | None) -> Tensor:
-    """Gradients as (N, D): the ones given, or autograd's of the losses with respect to the logits."""
+def per_sample(
+    losses: Tensor,
+    logits: Tensor | None,
+    grads: Tensor | None = None,
+    norms: Tensor | None = None,
+    mean_norm: Tensor | None = None,
+) -> Tensor:
+    """Gradients as (N, D): the ones given, or autograd's of the losses with respect to the logits.
+
+    Of norms: (N,), or (N + 1,) with |mean r g| behind them.
+    """
+    if norms is not None:
+        return given_norms(losses, grads, norms, mean_norm)
+    if mean_norm is not None:
+        raise EmaisError("mean_norm goes with norms=: without norms it comes from the gradients")
     if not isinstance(logits, Tensor):
         raise EmaisError(f"logits must be a tensor, perhaps the .logits of an output, got {type(logits).__name__}")
     if grads is None:
@@ -64,3 +78,18 @@ def per_sample(losses: Tensor, logits: Tensor, grads: Tensor | None) -> Tensor:
     else:
         grads = grads.detach().clone()  # they are read later, when the caller may have written over them
     return grads if grads.dim() == 2 else grads.reshape(len(grads), -1)
+
+
+def given_norms(losses: Tensor, grads: Tensor | None, norms: Tensor, mean_norm: Tensor | None) -> Tensor:
+    """Norms (N,) as they were given, with |mean r g| behind them if that is known; float32, copied."""
+    if grads is not None:
+        raise EmaisError("give grads= or norms=, not both: norms are made from gradients")
+    if not isinstance(norms, Tensor) or norms.shape != losses.shape:
+        got = tuple(norms.shape) if isinstance(norms, Tensor) else type(norms).__name__
+        raise EmaisError(f"norms must be (N,) with N = {len(losses)}, one gradient norm per sample, got {got}")
+    if mean_norm is None:
+        return norms.detach().float().clone()
+    if not isinstance(mean_norm, Tensor) or mean_norm.numel() != 1:
+        got = tuple(mean_norm.shape) if isinstance(mean_norm, Tensor) else type(mean_norm).__name__
+        raise EmaisError(f"mean_norm must be a tensor with one number, |mean(r g)| of the minibatch, got {got}")
+    return torch.cat((norms.detach().float(), mean_norm.detach().to(norms).float().reshape(1)))

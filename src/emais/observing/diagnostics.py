@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from ..errors import nearest
 from ..functional.rates import effective_batch_size, efficiency_score
 from ..functional.traces import VarianceTraces
@@ -97,6 +100,13 @@ class Diagnostics:
         """Guarded learning-rate factor."""
         with self._settled:
             return float(self._monitor.lr_scale())
+
+    @property
+    def r(self) -> Tensor:
+        """The importance coefficients of the latest minibatch, (N,) on the CPU; none before the first."""
+        with self._settled:
+            found = () if self._monitor.r is None else self._monitor.r
+            return torch.as_tensor(found, dtype=torch.float32).to("cpu", copy=True)
 
     @property
     def rule(self) -> str:

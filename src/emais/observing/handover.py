@@ -15,7 +15,7 @@ from torch import Tensor
 from ..functional.precision import full_precision
 from ..loading.draw import DrawRecord
 from ..statistics.arrays import Arrays
-from .observation import Observation
+from .observation import Observation, from_norms
 
 _SHIP_WHOLE = 1 << 16  # gradients of up to this many numbers are sent as they are and summed up on arrival
 _HEAD_START = 0.5e-3  # seconds: enough for the main thread to reach backward()
@@ -89,7 +89,7 @@ class Handover:
         self._handling: int | None = None  # the helper thread, which must not wait
 
     def post(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None = None) -> None:
-        """Send one minibatch: grads (N, D) and a method's signal (N,) on the device that trains."""
+        """Send one minibatch: grads (N, D), or norms as `per_sample` gives them, and a method's signal (N,)."""
         if self._arrays.resident:
             handle = self._handle_aside if self.overlap else self._receive
             with full_precision():
@@ -105,6 +105,9 @@ class Handover:
     def _receive(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
         g = self._arrays.array(grads.float())
         own = None if signal is None else self._arrays.array(signal.float())
+        if grads.dim() == 1:
+            self._handle(from_norms(step, record, g, own, self._arrays))
+            return
         self._handle(Observation(step, record.index, record.r, self._arrays.norms(g), record.r @ g, own))
 
     def _handle_aside(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
@@ -116,7 +119,7 @@ class Handover:
             self._prepare()
 
     def _send(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
-        n, whole = len(record.index), grads.numel() <= _SHIP_WHOLE
+        n, whole = len(record.index), grads.dim() == 1 or grads.numel() <= _SHIP_WHOLE
         if not whole:
             g, r = grads.float(), torch.as_tensor(record.r, device=grads.device)
             grads = torch.cat((torch.linalg.vector_norm(g, dim=1), r @ g))

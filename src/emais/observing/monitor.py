@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..functional.rates import MAX_SCALE, STEADY_MAX, guard_scale, scale_ratio
 from ..functional.traces import GradientSums, VarianceTraces
-from ..statistics.arrays import Arrays, Number
+from ..statistics.arrays import Array, Arrays, Number
 from ..statistics.limits import ANY, FROM_0, NORM_MAX, Limit
 from .observation import Observation
 from .smoothing import RaisMoments, SmoothedSums, loaded_sums, saved_sums, usable
@@ -46,6 +46,7 @@ class Monitor:
         self.rule = "none"
         self.step: int | Tensor = 0
         self.open, self.added = False, 0  # whether a window is open; minibatches so far
+        self.r: Array | None = None  # of the latest minibatch
         # gradient norms left out, and factors replaced by 1
         self.counts = torch.zeros(2, dtype=torch.int64, device=arrays.device)
         self._counts = arrays.array(self.counts)  # the same memory
@@ -63,9 +64,7 @@ class Monitor:
     def add(self, observed: Observation) -> None:
         """Take in a minibatch."""
         assert observed.r is not None
-        assert observed.grad is not None
-        arrays, norms = self._arrays, observed.norms
-        sums = GradientSums(len(norms), arrays.moments(observed.r, norms), arrays.double(observed.grad))
+        arrays, norms, sums = self._arrays, observed.norms, observed.sums(self._arrays)
         self._counts[0] += len(norms) - arrays.count(norms <= NORM_MAX)
         joins = self.open and self._window is not None and self._joins(self._window, sums)
         self.recent.look(observed.r, norms, joins)
@@ -75,6 +74,7 @@ class Monitor:
             warnings.warn(STARTS_AGAIN, stacklevel=2)
         self.added += 1
         self._window, self.open, self._factor, self.step = sums, True, None, observed.step
+        self.r = observed.r
 
     def _joins(self, window: GradientSums, sums: GradientSums) -> bool:
         """Whether a minibatch joins the open window, or starts a new one."""
@@ -94,18 +94,24 @@ class Monitor:
             self._smoothed.close(self._window)
         if self.rule == "rais":
             self._rais.close(self._window)
-        grad, num = self._window.grad, self._window.num
-        sums = self._arrays.concatenate((self._window.moments, (grad @ grad)[None]))
+        window, num = self._window, self._window.num
+        sums = self._arrays.concatenate((window.moments, window.square()[None]))
         if self.rule.startswith("steady"):
-            self._steady.close(sums, num)
+            self._steady.close(self._bounded(window, sums), num)
         self.recent.close(sums, 1.0 if self._factor is None else self._factor, num)
         self.open = False
+
+    def _bounded(self, window: GradientSums, sums: Array) -> Array:
+        """A window's four sums. Of norms that say nothing on how gradients agree, the last is the largest possible."""
+        if window.pairs is None or window.num_pairs:
+            return sums
+        return self._arrays.concatenate((window.moments, window.square_at_most()[None]))
 
     def sums(self) -> tuple[Tensor, Tensor]:
         """(sum |rg|^2, sum r|g|^2, sum r|g|) and |sum r g|^2 of the latest window: what a log of its own needs."""
         assert self._window is not None
         window, device = self._window, self._arrays.device
-        moments, square = (torch.as_tensor(x, device=device) for x in (window.moments, window.grad @ window.grad))
+        moments, square = (torch.as_tensor(x, device=device) for x in (window.moments, window.square()))
         return moments, square
 
     @property
@@ -186,9 +192,9 @@ class Monitor:
             limit.check(state[name], f"monitor.{name}")
         FROM_0.check(state["recent"]["count"], "monitor.recent.count")
         for name in ("before", "window"):
-            for part, high in (("num", 2.0**53), ("share", 1.0)):
+            for part, high in (("num", 2.0**53), ("share", 1.0), ("num_pairs", 2.0**106)):
                 Limit(0.0, high).check(state[name][part], f"monitor.{name}.{part}")
-            for part in ("moments", "grad"):
+            for part in ("moments", "grad", "pairs"):
                 Limit(-SUM_MAX, SUM_MAX, finite=name == "before").check(state[name][part], f"monitor.{name}.{part}")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -15,7 +17,7 @@ RAIS_WEIGHT = 0.01  # of a new window in the moving averages of the rule "rais"
 def usable(sums: GradientSums, arrays: Arrays) -> bool | Tensor:
     """Whether all of these sums are finite."""
     found: bool | Tensor = arrays.finite(sums.moments) & arrays.finite(sums.grad)
-    return found
+    return found if sums.pairs is None else found & arrays.finite(sums.pairs)
 
 
 class SmoothedSums:
@@ -43,19 +45,26 @@ class SmoothedSums:
         # then the window takes its place
         past_usable, mixed_usable = usable(past, self._arrays), usable(mixed, self._arrays)
         stands, anew = past * (mixed.num / past.num), window * (mixed.num / window.num)
-        moments = where(mixed_usable, mixed.moments, where(past_usable, stands.moments, anew.moments))
-        grad = where(mixed_usable, mixed.grad, where(past_usable, stands.grad, anew.grad))
-        return GradientSums(mixed.num, moments, grad, mixed.share)
+
+        def chosen(name: str) -> Array:
+            new, old, own = (getattr(sums, name) for sums in (mixed, stands, anew))
+            return where(mixed_usable, new, where(past_usable, old, own))
+
+        pairs = None if mixed.pairs is None else chosen("pairs")
+        return GradientSums(mixed.num, chosen("moments"), chosen("grad"), mixed.share, pairs, mixed.num_pairs)
 
     def close(self, window: GradientSums) -> None:
         """Take a window in for good."""
         sums, past, arrays = self.with_window(window), self.average, self._arrays
         if past is not None and self.fits(window):
             past.moments[:], past.grad[:] = sums.moments, sums.grad  # type: ignore[assignment]
-            self.average = GradientSums(sums.num, past.moments, past.grad, sums.share)
+            if past.pairs is not None:
+                past.pairs[:] = sums.pairs  # type: ignore[assignment]
+            self.average = replace(past, num=sums.num, share=sums.share, num_pairs=sums.num_pairs)
         elif arrays.known(lambda: usable(sums, arrays), otherwise=True):
             moments, grad = (arrays.array(arrays.copy(x)) for x in (sums.moments, sums.grad))
-            self.average = GradientSums(sums.num, moments, grad, sums.share)
+            pairs = None if sums.pairs is None else arrays.array(arrays.copy(sums.pairs))
+            self.average = GradientSums(sums.num, moments, grad, sums.share, pairs, sums.num_pairs)
 
 
 class RaisMoments:
@@ -69,7 +78,7 @@ class RaisMoments:
     def with_window(self, window: GradientSums) -> Array:
         """The averages with this window in them; a window that is not finite changes nothing."""
         arrays, means = self._arrays, window.moments / window.num
-        new = arrays.stack((means[1], means[0], window.grad @ window.grad / window.num**2))
+        new = arrays.stack((means[1], means[0], window.square_at_most() / window.num**2))
         mixed = (1 - RAIS_WEIGHT) * self._moments + RAIS_WEIGHT * new
         return arrays.where(arrays.finite(mixed), mixed, self._moments)
 
@@ -85,16 +94,19 @@ class RaisMoments:
 
 
 def saved_sums(sums: GradientSums | None, arrays: Arrays) -> dict[str, Tensor]:
-    """Sums as tensors on the CPU; `num` is 0 where there are none."""
+    """Sums as tensors on the CPU; `num` is 0 where there are none, and `grad` is empty where only norms are known."""
     none = torch.zeros(3, dtype=torch.float64, device="cpu")
     found = GradientSums(0, none, none[:0]) if sums is None else sums
-    numbers = torch.tensor([found.num, found.share or 0.0], dtype=torch.float64, device="cpu")
-    moments, grad = (torch.as_tensor(x, device=arrays.device).to("cpu", copy=True) for x in (found.moments, found.grad))
-    return {"num": numbers[0].clone(), "moments": moments, "grad": grad, "share": numbers[1].clone()}
+    numbers = torch.tensor([found.num, found.share or 0.0, found.num_pairs], dtype=torch.float64, device="cpu")
+    saved = {"moments": found.moments, "grad": found.grad, "pairs": none[:1] if found.pairs is None else found.pairs}
+    tensors = {name: torch.as_tensor(x, device=arrays.device).to("cpu", copy=True) for name, x in saved.items()}
+    return {"num": numbers[0].clone(), "share": numbers[1].clone(), "num_pairs": numbers[2].clone(), **tensors}
 
 
 def loaded_sums(state: dict[str, Tensor], arrays: Arrays) -> GradientSums | None:
     """What `saved_sums` gave, as arrays of their own."""
     num, share = float(state["num"]), float(state["share"]) or None
-    moments, grad = (arrays.array(state[name].clone()) for name in ("moments", "grad"))
-    return GradientSums(num, moments, grad, share) if num else None
+    moments, grad, pairs = (arrays.array(state[name].clone()) for name in ("moments", "grad", "pairs"))
+    if not num:
+        return None
+    return GradientSums(num, moments, grad, share, None if len(grad) else pairs, float(state["num_pairs"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,13 +19,17 @@ MOST = 1000  # windows to look back on
 class Summary:
     """Numbers of the latest epoch, of at most 1,000 steps, from their sums; score_low to score_high: a 95 % interval.
 
-    n_ems: effective minibatch size; score: S(W), NaN where no sampler could be told from a uniform one; lr_scale: mean
-    learning-rate factor; bounded: share of the steps whose factor was at its bound; max_r: the largest r; max_share:
-    the largest part of a minibatch's gradient norms that came from one sample. Of the whole run: fallback_steps; steps
-    and effective_steps; steps_saved, their difference.
+    tr_is, tr_unif, tr_opt: variance traces, corrected for the plug-in mean; n_ems: effective minibatch size; score:
+    S(W), NaN where no sampler could be told from a uniform one; lr_scale: mean learning-rate factor; bounded: share of
+    the steps whose factor was at its bound; max_r: the largest r; max_share: the largest part of a minibatch's gradient
+    norms that came from one sample. Of the whole run: fallback_steps; steps and effective_steps; steps_saved, their
+    difference.
     """
 
     batch_size: float
+    tr_is: float
+    tr_unif: float
+    tr_opt: float
     n_ems: float
     score: float
     score_low: float
@@ -95,24 +99,31 @@ class RecentWindows:
         for name, value in state.items():
             getattr(self, name).copy_(value)
 
-    def summary(self, effective: float, fallback: int, rule: str, bound: float) -> Summary:
-        """The numbers; waits for a device."""
-        steps = int(self.count)
-        rows = self.rows.cpu()
-        rows = rows[rows.isfinite().all(1)]
+    def latest(self, windows: int | None = None) -> Tensor:
+        """The rows of the latest windows that are finite, on the CPU."""
+        rows, count = self.rows.cpu(), int(self.count)
+        kept = min(count, len(rows), windows or count)
+        rows = rows[torch.arange(count - kept, count, device="cpu") % len(rows)]
+        return rows[rows.isfinite().all(1)]
+
+    def summary(self, effective: float, fallback: int, rule: str, bound: float, windows: int | None = None) -> Summary:
+        """The numbers of the latest windows, by default of all that are kept; waits for a device."""
+        steps, rows = int(self.count), self.latest(windows)
         if not len(rows):
             nan = math.nan
-            return Summary(
-                nan, nan, nan, nan, nan, 1.0, 0.0, nan, nan, fallback, steps, effective, effective - steps, rule
-            )
+            none = Summary(nan, nan, nan, nan, nan, nan, nan, nan, 1.0, 0.0, nan, nan, fallback, steps, 0.0, 0.0, rule)
+            return replace(none, effective_steps=effective, steps_saved=effective - steps)
         n, factor = rows[:, 5], rows[:, 4]
         means = rows[:, :4] / n.unsqueeze(1)  # of r^2|g|^2, r|g|^2 and r|g|
         means[:, 3] = (rows[:, 3] - rows[:, 0]) / (n * (n - 1)).clamp(min=1)  # of pairs
-        drawn, uniform, _, pairs = means.mean(0).tolist()
+        drawn, uniform, norm, pairs = means.mean(0).tolist()
         score, low, high = _score(means)
         gap, size = drawn - pairs, float(n.mean())
         return Summary(
             batch_size=size,
+            tr_is=gap,
+            tr_unif=uniform - pairs,
+            tr_opt=norm**2 - pairs,
             n_ems=size * (uniform - pairs) / gap if gap > 0 else math.nan,
             score=score,
             score_low=low,

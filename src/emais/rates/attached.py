@@ -53,9 +53,9 @@ class Attached:
         self._latest, self._patience, self._told = 0, max(100, patience), False  # minibatches at the latest step
 
     def add(
-        self, optimizer: Optimizer | None, rule: str | None, steady: bool = False, scale_decay: bool = True
+        self, optimizer: Optimizer | None, rule: str | None, usual: str = "linear", scale_decay: bool = True
     ) -> StepScaler | ManualStep:
-        """Attach an optimizer, or an update of the user's own, under a rule (None: the one that suits its class).
+        """Attach an optimizer, or an update of the user's own, under a rule (None: the usual one, for its class).
 
         Of an optimizer that a framework has wrapped, the inner one is attached.
         """
@@ -63,7 +63,7 @@ class Attached:
             optimizer = checked_optimizer(innermost(optimizer))
         if any(s.optimizer is optimizer for s in self.scalers):
             raise EmaisError("this optimizer is attached already: a second factor would be applied on top of the first")
-        rule = check_rule(rule or default_rule(optimizer, steady))
+        rule = check_rule(rule or default_rule(optimizer, usual))
         if rule != "none":
             check_rate(optimizer)
         if self.scalers and rule != self.monitor.rule:

@@ -27,18 +27,23 @@ _SQRT = (
 )
 
 
-def default_rule(optimizer: Optimizer | None, steady: bool = False) -> str:
-    """The rule that suits an optimizer's class: linear for SGD, sqrt for the Adam family; or their steady forms.
+_ROOTS = {"linear": "sqrt", "steady": "steady-sqrt"}
+
+
+def default_rule(optimizer: Optimizer | None, usual: str = "linear") -> str:
+    """A method's usual rule as it suits an optimizer's class: of linear and steady, the Adam family gets the root.
 
     Paper: sec:epsilon_ems
     """
+    if usual not in _ROOTS:
+        return usual
     if optimizer is None:
         raise EmaisError(f"without an optimizer the rule must be given: one of {', '.join(RULES)}")
     names = {c.__name__ for c in type(optimizer).__mro__}
     if names.intersection(_SQRT):
-        return "steady-sqrt" if steady else "sqrt"
+        return _ROOTS[usual]
     if names.intersection(_LINEAR):
-        return "steady" if steady else "linear"
+        return usual
     raise EmaisError(
         f"no learning-rate rule is known for {type(optimizer).__name__}: pass rule= one of {', '.join(RULES)}"
     )

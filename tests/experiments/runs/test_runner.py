@@ -166,7 +166,7 @@ def package(tmp_path: Path, monkeypatch) -> Path:
     return root
 
 
-TRAINING = ("train/stacked_runs", "train/resnet_run", "train/models", "train/stream_pool", "config", "data/fmnist")
+TRAINING = ("train/stacked_runs", "train/resnet_run", "train/models", "train/sharing", "config", "data/fmnist")
 OF_RUNS = ("engine.py", "candidates.py", "methods/self_paced.py", *(f"experiments/{name}.py" for name in TRAINING))
 OF_REPORTS = (
     "report/tables/results",

@@ -5,7 +5,7 @@ from test_resnet_run import config, losses, made_up, network, on_gpu
 
 from emais.experiments.train.parallel_resnets import ParallelResNets
 from emais.experiments.train.resnet_run import ResNetRun
-from emais.experiments.train.taking_turns import advance_together
+from emais.experiments.train.sharing import advance_together
 
 METHODS = ("sgd-scan", "rais", "emais")
 

@@ -9,6 +9,7 @@ from torch import nn
 
 import emais
 from emais import EmaisError
+from emais.experiments.config import Config
 from emais.experiments.data import Data
 from emais.experiments.runs import runner
 from emais.experiments.runs.leaders import length_of, recorded_sizes, sizes_to_follow, warmup_steps
@@ -20,7 +21,7 @@ from emais.experiments.train.following import FollowingRuns
 from emais.experiments.train.loop import initialised, train
 from emais.experiments.train.models import LeNet5, LeNet5ReLU
 from emais.experiments.train.stacked_network import StackedNetwork
-from emais.experiments.train.stacked_runs import StackedRuns
+from emais.experiments.train.stacked_runs import StackedRuns, rule_of
 from emais.experiments.train.stacked_updates import make_update
 
 METHODS = ",".join(emais.METHODS)
@@ -311,3 +312,19 @@ def test_a_run_that_follows_may_count_effective_steps():
         rates, factors = group.curves._rows[:, k, 1:3].double().T
         want = torch.tensor(cosine_rates(factors.tolist(), 30, config.schedule == "effective"), dtype=torch.float64)
         torch.testing.assert_close(rates, 0.1 * want, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "sgd", "adam"),
+    [
+        ("emais", None, "linear", "sqrt"),
+        ("emais-auto", None, "linear", "sqrt"),  # as in all records; the library's own default is steady
+        ("emais-auto", "steady", "steady", "steady"),
+        ("emais", "none", "none", "none"),
+        ("rais", None, "rais", "rais"),
+        ("sgd-scan", None, "none", "none"),
+    ],
+)
+def test_runs_keep_the_rules_of_their_records(method, given, sgd, adam):
+    runs = [Config("digits", "perceptron", method, optimizer=o, rule=given) for o in ("sgd", "adam")]
+    assert [rule_of(run) for run in runs] == [sgd, adam]

@@ -14,7 +14,7 @@ from ..runs.record import Record, RunRecord
 from .harm_differences import Difference, paired
 from .settings import Setting, of_item
 
-KINDS = ("test_error", "train_loss")
+PAIRED = ("test_error", "train_loss")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ProgressRow:
 
     def marks(self, setting: Setting) -> list[str]:
         """For test error and training loss "worse" or "better" by more than two standard errors, or nothing."""
-        return [self.difference(setting, kind).mark for kind in KINDS]
+        return [self.difference(setting, kind).mark for kind in PAIRED]
 
     def _pairs(self, setting: Setting) -> tuple[list[RunRecord], list[RunRecord]]:
         base = {run.seed: run for run in self.base.records}

@@ -28,7 +28,7 @@ SAMPLING, OWN_VALUES, FURTHER = "Importance sampling", "Training", "Further valu
 # title, axis, quantities, options of the chart
 KNOWN: tuple[tuple[str, str, tuple[str, ...], dict[str, Any]], ...] = (
     ("Effective minibatch size Nₑₘₛ", "Nₑₘₛ (samples)", ("n_ems",), {"y_from": 0.0}),
-    ("Efficiency score S(W)", "S(W)", ("score",), SCORE_AXIS),
+    ("Efficiency score S(W)", "S(W)", ("score", "score_low", "score_high"), SCORE_AXIS),
     ("Learning-rate factor", "factor", ("lr_scale",), {"y_from": 0.0}),
     ("Variance of the gradient", "trace of the covariance", TRACES, {"y_from": 0.0}),
 )

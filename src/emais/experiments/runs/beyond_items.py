@@ -13,6 +13,7 @@ from .item import (
     EMAIS_BOTH,
     EVERY_METHOD,
     FMNIST,
+    FMNIST_RELU,
     LENGTHS,
     MAIN_METHODS,
     ONE_CANDIDATE,
@@ -33,6 +34,17 @@ LONG_CIFAR10: dict[str, Any] = {"weight_decay": 5e-4, "num_steps": 35000}
 FMNIST_LENGTHS: dict[str, Any] = {"num_steps": LENGTHS["fmnist"]}
 CHEST_LENGTHS: dict[str, Any] = {"num_steps": LENGTHS["chestxray14"]}
 BATCH_STATISTICS: dict[str, Any] = {"method": "presampling", "batch_statistics": True}
+# equal progress: a run that ends when its effective steps reach T, and what it is compared with
+AT_EQUAL_PROGRESS: dict[str, Any] = {"method": "emais-auto", "rule": "steady", "schedule": "progress"}
+SHORTENED_SCAN: dict[str, Any] = {"method": "sgd-scan", "follow": "progress"}
+# SGD-Scan's best rate and weight decay of those tried, for each network
+TUNED_LENET5: dict[str, Any] = {**FMNIST, "lr": 0.1, "num_steps": Each(12500, 25000)}
+TUNED_RELU: dict[str, Any] = {**FMNIST_RELU, "lr": 0.03, "num_steps": Each(12500, 25000)}
+TUNED_CIFAR10: dict[str, Any] = {**CIFAR10, "weight_decay": 5e-4, "num_steps": 17500}
+PAPER_RATE: dict[str, Any] = {**FMNIST, "lr": 0.01, "num_steps": 12500}  # a tenth of the best
+SHORT_LENET5: dict[str, Any] = {**FMNIST, "lr": 0.01, "num_steps": 6250}
+SHORT_RELU: dict[str, Any] = {**FMNIST_RELU, "lr": 0.01, "num_steps": 6250}
+PROGRESS_BLOCKS = (TUNED_LENET5, TUNED_RELU, TUNED_CIFAR10, PAPER_RATE)
 CHOSEN: dict[int, dict[str, tuple[float, float]]] = {  # the best rate of `tuned_lr`, and the best weight decay with it
     6250: {
         "sgd-scan": (0.1, 1e-4),
@@ -57,6 +69,11 @@ def chosen(decays: Each | None = None) -> tuple[Config, ...]:
             tuned = {"data": "fmnist", "model": "lenet5", "method": method, "lr": rate}
             found += runs(**tuned, weight_decay=decays or decay, num_steps=length)
     return tuple(found)
+
+
+def beside_each_other(block: dict[str, Any]) -> tuple[Config, ...]:
+    """SGD-Scan, EMAIS-auto at equal progress, and SGD-Scan shortened to as many steps."""
+    return runs(**block, method="sgd-scan") + runs(**block, **AT_EQUAL_PROGRESS) + runs(**block, **SHORTENED_SCAN)
 
 
 VARIANTS = (
@@ -167,6 +184,25 @@ TUNING = (
         "Each method at its tuned learning rate and weight decay, seeds not used for tuning, Fashion-MNIST, LeNet5",
         chosen(),
         held_out=True,
+    ),
+)
+
+EQUAL_PROGRESS = (
+    Item(
+        "equal_progress",
+        "Equal progress: EMAIS-auto ends when its steps are worth T, beside SGD-Scan over T and over as few steps",
+        tuple(config for block in PROGRESS_BLOCKS for config in beside_each_other(block)),
+        needs="train_loss",
+        held_out=True,
+    ),
+    Item(
+        "steady_rule",
+        "EMAIS-auto with the steady rule, its default in the library, and with the paper's rule, 6250 steps",
+        runs(**SHORT_LENET5, method=Each("sgd-scan", "emais-auto"))
+        + runs(**SHORT_LENET5, method="emais-auto", rule="steady")
+        + runs(**SHORT_RELU, method="sgd-scan")
+        + runs(**SHORT_RELU, **AUTO_TWO_POWERS)
+        + runs(**SHORT_RELU, method="emais-auto", rule="steady"),
     ),
 )
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..config import choose
-from .beyond_items import CHOSEN, NORMALISATION, SPEED, TUNING, VARIANTS
+from .beyond_items import CHOSEN, EQUAL_PROGRESS, NORMALISATION, SPEED, TUNING, VARIANTS
 from .item import HELD_OUT, LENGTHS, MAIN_METHODS, Item
 from .paper_items import PAPER_FIGURES, PAPER_TABLES
-from .progress_items import EQUAL_PROGRESS
 from .relu_items import RELU_STUDY
 
 __all__ = ["CHOSEN", "HELD_OUT", "ITEMS", "LENGTHS", "MAIN_METHODS", "Item", "find_item"]

@@ -10,7 +10,7 @@ import torch
 from ..config import Config
 from ..data import Data
 from .resnet_run import ResNetRun
-from .taking_turns import train_together
+from .sharing import train_together
 
 
 class ParallelResNets:

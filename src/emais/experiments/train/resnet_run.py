@@ -27,8 +27,8 @@ from .loop import initialised
 from .models import make_resnet
 from .objectives import MANY_LABELS, ONE_LABEL
 from .setup import cudnn_benchmark, make_optimizer, move_to_device
+from .sharing import advance_together, train_together
 from .stacked_runs import EAGER, failure_counts, rule_of
-from .taking_turns import advance_together, train_together
 
 CROPS, LOOKS = 2, 3  # streams of random numbers besides the engine's own: of a minibatch, and of candidates
 

@@ -24,9 +24,9 @@ from ...functional import cross_entropy_gradients
 from ..config import Config
 from ..data import Data
 from .curves import Curves, evenly_spaced
+from .sharing import StreamPool
 from .stacked_network import StackedNetwork
 from .stacked_updates import Update, make_update
-from .stream_pool import StreamPool
 
 EAGER = 3  # steps before a capture, so that all libraries are loaded
 
@@ -224,6 +224,6 @@ def failure_counts(engine: Engine) -> dict[str, int]:
 
 
 def rule_of(config: Config) -> str:
-    """The learning-rate rule of a run: its own, else the method's, else by the optimizer."""
-    own = config.rule or emais.METHODS[config.method].rule
-    return own or {"sgd": "linear", "adam": "sqrt"}[config.optimizer]
+    """The learning-rate rule of a run: its own, else the method's; steady only where asked for, as in all records."""
+    usual = emais.METHODS[config.method].rule.replace("steady", "linear")
+    return config.rule or {("linear", "adam"): "sqrt"}.get((usual, config.optimizer), usual)

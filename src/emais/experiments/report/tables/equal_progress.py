@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...analysis.equal_progress import KINDS, ProgressRow, progress_rows
+from ...analysis.equal_progress import PAIRED, ProgressRow, progress_rows
 from ...analysis.harm_differences import LIMIT, Difference
 from ...analysis.paper import NETWORKS
 from ...analysis.settings import Setting, provenance
@@ -13,15 +13,17 @@ from ...numbers import decimal
 from ...runs.catalogue import Item
 from ...runs.store import Record
 from .cells import Cell, Table
+from .harm import signed
 from .rows import count_cell, empty, number_cell, value_cell
 
-HEAD = ("data", "network", "lr", "T", "run", "seeds", "steps, % of T", "test error (%)", "difference", "train loss")
+PLACE = ("data", "network", "lr", "T", "run", "seeds")
+MEASURED_COLUMNS = ("steps, % of T", "test error (%)", "difference", "train loss", "difference ")
 
 
 def progress_table(item: Item, records: Sequence[Record]) -> Table:
     """Three rows for each setting: SGD-Scan, EMAIS-auto at equal progress, SGD-Scan shortened to as many steps."""
     found = progress_rows(records) or progress_rows(records, complete=False)
-    rows = [line for row in found for line in lines(row)]
+    rows = [line for row in found for line in progress_lines(row)]
     settings = [s for row in found for s in (row.base, row.progress, row.shortened)]
     caption = (
         "EMAIS-auto with the steady rule ends when its steps are worth T. SGD-Scan, shortened, has as many steps with "
@@ -30,10 +32,10 @@ def progress_table(item: Item, records: Sequence[Record]) -> Table:
         "after the last step. Rate and weight decay are SGD-Scan's best of those tried; lr 0.01 is the paper's. "
         f"{provenance(settings)}"
     )
-    return Table([*HEAD, "difference "], rows, caption, item.title)
+    return Table([*PLACE, *MEASURED_COLUMNS], rows, caption, item.title)
 
 
-def lines(row: ProgressRow) -> list[list[Cell]]:
+def progress_lines(row: ProgressRow) -> list[list[Cell]]:
     """The three rows of a setting."""
     config = row.config
     named = (
@@ -46,22 +48,22 @@ def lines(row: ProgressRow) -> list[list[Cell]]:
         first = [Cell(setting.title), Cell(NETWORKS[config.model]), Cell(decimal(config.lr), sort=config.lr)]
         first += [Cell(str(config.num_steps), sort=config.num_steps), Cell(name), count_cell(setting)]
         share = 1.0 if setting is row.base else row.share
-        found.append([*first, number_cell(100 * share), *measured(row, setting)])
+        found.append([*first, number_cell(100 * share), *progress_cells(row, setting)])
     return found
 
 
-def measured(row: ProgressRow, setting: Setting) -> list[Cell]:
+def progress_cells(row: ProgressRow, setting: Setting) -> list[Cell]:
     """Test error and training loss, each with its difference to SGD-Scan's."""
     error, loss = (
-        Cell("") if setting is row.base else difference_cell(row.difference(setting, kind), places)
-        for kind, places in zip(KINDS, (2, 4), strict=True)
+        Cell("") if setting is row.base else gap_with_error(row.difference(setting, kind), places)
+        for kind, places in zip(PAIRED, (2, 4), strict=True)
     )
     return [value_cell(setting), error, number_cell(row.mean(setting, "train_loss"), 4), loss]
 
 
-def difference_cell(found: Difference, places: int) -> Cell:
+def gap_with_error(found: Difference, places: int) -> Cell:
     """A difference with its standard error, and whether it is more than chance."""
     if math.isnan(found.mean):
         return empty()
-    text = f"{found.mean:+.{places}f} ± {found.error:.{places}f} {found.mark}".strip()
-    return Cell(text.replace("-", "−"), bold=bool(found.mark), sort=found.mean)
+    text = f"{signed(found, places)} {found.mark}".strip()
+    return Cell(text, bool(found.mark), found.mean, mark=found.mark)

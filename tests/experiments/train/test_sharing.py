@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from emais.experiments.train.stream_pool import STREAMS, StreamPool
+from emais.experiments.train.sharing import STREAMS, StreamPool
 
 
 def test_on_the_cpu_one_comes_after_the_other():

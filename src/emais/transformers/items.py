@@ -1,0 +1,84 @@
+"""How many items (tokens with a label) the loss of a step is divided by, when samples are not drawn alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import EmaisError
+from ..loading.draw import Draw
+
+UNSEEN = -1
+
+
+class ExpectedItems:
+    """The number of items that a uniform draw of so many samples has on average, from earlier minibatches.
+
+    Trainer divides the summed loss by the number of items in the minibatches of a step. That number depends on what was
+    drawn: where long samples are drawn more often it is too large, and the loss too small. Here it is the number of
+    samples times n. Once every sample was seen, n is the mean over the data set of the latest count of each; before
+    that, sum(r n_i) / sum(r) over earlier minibatches. The step's own draw has no part in n, so the loss is unbiased.
+    Where all r are 1 the number is Trainer's own, and so is the loss. It keeps 4 bytes per sample.
+
+    docs/guides/transformers.md has the mathematics.
+
+    >>> from emais import EMAIS
+    >>> imp, items = EMAIS(num_samples=8, batch_size=4), ExpectedItems(8)
+    >>> items.of_step([imp.draw()], [torch.tensor([5, 1, 2, 2])])
+    10.0
+    """
+
+    def __init__(self, num_samples: int) -> None:
+        self.counts = np.full(num_samples, UNSEEN, dtype=np.int32)  # of each sample, the latest
+        self._total, self._unseen = 0, num_samples  # items of all that were seen, and how many were not
+        self._weighted, self._weight = 0.0, 0.0  # sum of r n_i, and of r
+
+    @property
+    def mean(self) -> float:
+        """Items of a sample, on average; NaN before the first minibatch."""
+        if not self._unseen:
+            return self._total / len(self.counts)
+        return self._weighted / self._weight if self._weight else math.nan
+
+    def of_step(self, draws: Sequence[Draw], counts: Sequence[Tensor]) -> float:
+        """What to divide the sum of r times the losses by; counts: of each minibatch its n_i, (N,) on the CPU."""
+        before, alike, plain = self.mean, True, 0.0
+        for draw, count in zip(draws, counts, strict=True):
+            r, n = draw.r.numpy(), count.numpy()
+            alike, plain = alike and bool((r == 1).all()), plain + float(n.sum())
+            self._add(draw.index.numpy(), r.astype(np.float64), n)
+        if not alike:
+            mean = self.mean if math.isnan(before) else before  # the very first step has only itself
+            plain = sum(map(len, draws)) * mean
+        return plain or 1.0  # no item at all: the loss is 0, whatever it is divided by
+
+    def _add(self, index: Any, r: Any, n: Any) -> None:
+        self._weighted += float(r @ n)
+        self._weight += float(r.sum())
+        once = np.unique(index)
+        old = self.counts[once]
+        self.counts[index] = n
+        if self._unseen:
+            self._unseen -= int((old == UNSEEN).sum())
+            old = np.maximum(old, 0)
+        self._total += int(self.counts[once].sum()) - int(old.sum())
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts, and the sums that hold until all are known."""
+        return {"counts": torch.from_numpy(self.counts.copy()), "weighted": self._weighted, "weight": self._weight}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        counts = state["counts"].numpy()
+        if counts.shape != self.counts.shape:
+            raise EmaisError(
+                f"the state counts the items of {len(counts)} samples, the data set has {len(self.counts)}"
+            )
+        self.counts[:] = counts
+        self._total, self._unseen = int(np.maximum(counts, 0).sum()), int((counts == UNSEEN).sum())
+        self._weighted, self._weight = float(state["weighted"]), float(state["weight"])

@@ -1,0 +1,76 @@
+"""One run of `train()`: the engine, its minibatches, the optimizer that it is attached to, and the state to resume."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..engine import Engine
+from ..errors import EmaisError
+from ..methods import create
+from .items import ExpectedItems
+from .minibatches import Minibatches
+
+STATE_NAME = "emais.pt"  # in a checkpoint folder
+LOGGED = ("n_ems", "score", "lr_scale")
+_FOR_WORKERS = ("timeout", "multiprocessing_context", "prefetch_factor", "persistent_workers")
+_TAKEN = ("collate_fn", "num_workers", "pin_memory", "in_order", *_FOR_WORKERS)  # of the Trainer's DataLoader
+NO_STATE = (
+    "{} has no {}: it was saved by a Trainer without importance sampling, or with save_only_model=True. To go on from "
+    "its weights, load the model from that folder and call train() without resume_from_checkpoint"
+)
+
+
+class Session:
+    """What one run of `train()` needs; settings: of the engine, and `rule` and `scale_decay` of `attach`."""
+
+    def __init__(self, plain: Any, batch_size: int, settings: Mapping[str, Any]) -> None:
+        settings = dict(settings)
+        attach = ("rule", "scale_decay")
+        self._attach = {name: settings.pop(name) for name in attach if name in settings}
+        method, samples = settings.pop("method"), len(plain.dataset)
+        self.engine: Engine = create(method, samples, batch_size, **settings)
+        options = {name: getattr(plain, name) for name in _TAKEN if hasattr(plain, name)}
+        if not options["num_workers"]:
+            options = {name: value for name, value in options.items() if name not in _FOR_WORKERS}
+        self.batches = Minibatches(self.engine.loader(plain.dataset, **options), len(plain))
+        self.items = ExpectedItems(samples)
+        self._handle: Any = None
+
+    def attach(self, optimizer: Any) -> None:
+        """Scale the steps of the optimizer, from the first minibatch on."""
+        if self._handle is None:
+            self._handle = self.engine.attach(optimizer, **self._attach)
+
+    def close(self) -> None:
+        """End the worker processes. The optimizer stays attached: a step that nothing was observed for has factor 1."""
+        self.batches.dataset.close()
+
+    def detach(self) -> None:
+        """Leave the optimizer as it was."""
+        if self._handle is not None:
+            self._handle.remove()
+
+    def report(self) -> dict[str, float]:
+        """What is logged: numbers of the latest epoch, those that there are."""
+        found = self.engine.summary()
+        numbers = {f"emais/{name}": float(getattr(found, name)) for name in LOGGED}
+        return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+    def save(self, folder: str) -> None:
+        """Write the state into a checkpoint folder."""
+        state = {"engine": self.engine.state_dict(), "items": self.items.state_dict()}
+        torch.save(state, os.path.join(folder, STATE_NAME))
+
+    def load(self, folder: str) -> None:
+        """Go on from the state in a checkpoint folder."""
+        path = os.path.join(folder, STATE_NAME)
+        if not os.path.isfile(path):
+            raise EmaisError(NO_STATE.format(folder, STATE_NAME))
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        self.engine.load_state_dict(state["engine"])
+        self.items.load_state_dict(state["items"])

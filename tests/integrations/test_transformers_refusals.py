@@ -1,0 +1,155 @@
+"""What cannot work is refused before or in the first step, with what to do instead."""
+
+import pytest
+import tiny
+import torch
+from datasets import Dataset
+from torch.utils.data import WeightedRandomSampler
+from transformers import Adafactor, BertConfig, BertForQuestionAnswering, Trainer
+
+from emais import EmaisError
+from emais.transformers import ImportanceMixin, ImportanceTrainer
+
+
+def make(folder, cls=ImportanceTrainer, model=None, dataset=None, importance=None, rest=None, **options):
+    dataset, model = dataset or tiny.classes(), model or tiny.classifier()
+    args = tiny.arguments(folder, **({"max_steps": 2} | options))
+    rest = {"data_collator": tiny.pad, **(rest or {})}
+    return cls(model=model, args=args, train_dataset=dataset, importance=importance, **rest)
+
+
+def refused(trainer, words, **options):
+    with pytest.raises(EmaisError, match=words):
+        trainer.train(**options)
+    assert trainer.state.global_step == 0
+
+
+@pytest.mark.parametrize(
+    ("importance", "words"),
+    [
+        ("emais", 'must be a dict such as {"method": "emais"}, got \'emais\''),
+        ({"batch_size": 4}, "'batch_size', which the Trainer decides by args.per_device_train_batch_size"),
+        ({"num_samples": 4}, "the Trainer decides by len"),
+        ({"num_steps": 9}, "the Trainer decides by args.max_steps"),
+        ({"effective_steps": True}, "the Trainer decides by args.max_steps"),
+        ({"method": "presampling"}, "choose another method"),
+    ],
+)
+def test_settings(tmp_path, importance, words):
+    with pytest.raises(EmaisError, match=words):
+        make(tmp_path, importance=importance)
+
+
+def test_settings_of_the_method(tmp_path):
+    refused(make(tmp_path, importance={"method": "emias"}), "did you mean 'emais'")
+    refused(make(tmp_path, importance={"tua": 3}), "takes no 'tua'")
+
+
+def test_several_processes(tmp_path, monkeypatch):
+    trainer = make(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    refused(trainer, "2 processes would draw the same minibatches: start one process")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"train_sampling_strategy": "group_by_length"},
+            "train_sampling_strategy='group_by_length'.*leave it at 'random'",
+        ),
+        ({"train_sampling_strategy": "sequential"}, "train_sampling_strategy='sequential'"),
+        ({"auto_find_batch_size": True}, "set per_device_train_batch_size"),
+    ],
+)
+def test_arguments(tmp_path, options, words):
+    refused(make(tmp_path, **options), words)
+
+
+def test_a_sampler_of_ones_own(tmp_path):
+    class Weighed(ImportanceTrainer):
+        def _get_train_sampler(self, *_):
+            return WeightedRandomSampler(torch.ones(30), 30)
+
+    refused(make(tmp_path, Weighed), "a sampler of its own, WeightedRandomSampler.*the engine draws")
+
+
+def test_a_stream(tmp_path):
+    stream = Dataset.from_dict({"input_ids": [[1, 2]], "label": [0]}).to_iterable_dataset()
+    refused(make(tmp_path, dataset=stream), "IterableDataset, which has no length.*not a streamed one")
+
+
+def test_a_collator_that_makes_no_dict(tmp_path):
+    def pairs(rows):
+        return torch.zeros(len(rows), 3), torch.zeros(len(rows))
+
+    refused(make(tmp_path, rest={"data_collator": pairs}), "made a tuple of a minibatch: have it return a dict")
+
+
+def test_a_model_without_logits(tmp_path):
+    sizes = {"vocab_size": tiny.VOCABULARY, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    model = BertForQuestionAnswering(BertConfig(**sizes, num_attention_heads=2))
+    refused(
+        make(tmp_path, model=model), "BertForQuestionAnswering has no loss that is known per sample.*compute_loss_func"
+    )
+    model = BertForQuestionAnswering(BertConfig(**sizes, num_attention_heads=2))
+    own = {"compute_loss_func": lambda outputs, labels, num_items_in_batch=None: outputs.start_logits.sum(1)}
+    refused(
+        make(tmp_path, model=model, rest=own), "BertForQuestionAnswering returned no logits, only start_logits, end_"
+    )
+
+
+def test_a_reduced_loss(tmp_path):
+    def reduced(outputs, labels, num_items_in_batch=None):
+        return torch.nn.functional.cross_entropy(outputs.logits, labels)
+
+    refused(make(tmp_path, rest={"compute_loss_func": reduced}), r"shape \(4,\), got shape \(\).*one per sample")
+
+
+def test_minibatches_without_labels(tmp_path):
+    def unlabelled(rows):
+        return {name: x for name, x in tiny.pad(rows).items() if name != "labels"}
+
+    refused(make(tmp_path, rest={"data_collator": unlabelled}), "has no labels, only input_ids, attention_mask")
+
+
+def test_a_trainer_with_a_loss_of_its_own(tmp_path):
+    class Own(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            return model(**inputs).loss
+
+    class Both(ImportanceMixin, Own):
+        pass
+
+    refused(make(tmp_path, Both), "Both.compute_loss never called compute_loss_func")
+
+
+def test_a_loader_of_ones_own(tmp_path):
+    class Own(ImportanceTrainer):
+        def get_train_dataloader(self):
+            return Trainer.get_train_dataloader(self)
+
+    refused(make(tmp_path, Own), "no draw: get_train_dataloader was replaced")
+
+
+def test_adafactor_without_a_rate(tmp_path):
+    model = tiny.classifier()
+    optimizer = Adafactor(model.parameters())  # relative_step=True: no rate
+    schedule = torch.optim.lr_scheduler.LRScheduler.__new__(torch.optim.lr_scheduler.LRScheduler)
+    rest = {"optimizers": (optimizer, schedule)}
+    refused(make(tmp_path, model=model, rest=rest), "Adafactor")
+
+
+def test_a_checkpoint_of_a_plain_trainer(tmp_path):
+    args = tiny.arguments(tmp_path, max_steps=2, save_strategy="steps", save_steps=1)
+    Trainer(model=tiny.classifier(), args=args, train_dataset=tiny.classes(), data_collator=tiny.pad).train()
+    trainer = make(tmp_path)
+    with pytest.raises(EmaisError, match=r"checkpoint-1 has no emais.pt.*without resume_from_checkpoint"):
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+
+
+def test_a_checkpoint_of_another_data_set(tmp_path):
+    make(tmp_path, save_strategy="steps", save_steps=1).train()
+    trainer = make(tmp_path, dataset=tiny.classes(31))
+    with pytest.raises(EmaisError, match="num_samples is 30 in the state but 31"):
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
