@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, repeat
+from itertools import islice
 from typing import TypeAlias
 
 import torch
@@ -117,5 +117,5 @@ def _rows(statistics: SampleStatistics, index: Tensor, losses: list[float] | Non
     )
     relative = statistics.probabilities[index] * len(statistics.last_step)
     columns = (index, mean, deviation, last, statistics.weights[index], relative)
-    given = repeat(None) if losses is None else losses
-    return [Sample(*row, loss) for *row, loss in zip(*(column.tolist() for column in columns), given, strict=False)]
+    given: Sequence[float | None] = [None] * len(index) if losses is None else losses
+    return [Sample(*row) for row in zip(*(column.tolist() for column in columns), given, strict=True)]

@@ -26,7 +26,7 @@ LONGEST = 34  # letters of a name beside an axis
 TRACES = ("tr_is", "tr_unif", "tr_opt")
 SAMPLING, OWN_VALUES, FURTHER = "Importance sampling", "Training", "Further values of the engine"
 # title, axis, quantities, options of the chart
-KNOWN: tuple[tuple[str, str, tuple[str, ...], dict[str, Any]], ...] = (
+KNOWN_CHARTS: tuple[tuple[str, str, tuple[str, ...], dict[str, Any]], ...] = (
     ("Effective minibatch size Nₑₘₛ", "Nₑₘₛ (samples)", ("n_ems",), {"y_from": 0.0}),
     ("Efficiency score S(W)", "S(W)", ("score", "score_low", "score_high"), SCORE_AXIS),
     ("Learning-rate factor", "factor", ("lr_scale",), {"y_from": 0.0}),
@@ -76,11 +76,11 @@ def log_groups(log: RunLog) -> dict[str, PictureGroup]:
     short = {name.removeprefix(PREFIX): name for name in log.series}
     known = [
         chart_of(title, label, {n: log.series[short[n]] for n in names if n in short}, **options)
-        for title, label, names, options in KNOWN
+        for title, label, names, options in KNOWN_CHARTS
         if any(n in short for n in names)
     ]
-    told = {short[n] for _, _, names, _ in KNOWN for n in names if n in short}
-    rest = [name for name, series in log.series.items() if name not in told and changes(series)]
+    told = {short[n] for _, _, names, _ in KNOWN_CHARTS for n in names if n in short}
+    rest = [name for name, series in log.series.items() if name not in told and has_curve(series)]
     rest = rest[: MOST_CHARTS - len(known)]
     own = [chart_of(name, name, {name: log.series[name]}) for name in rest if not name.startswith(PREFIX)]
     further = [chart_of(name, name, {name: log.series[name]}) for name in rest if name.startswith(PREFIX)]
@@ -93,7 +93,7 @@ def log_groups(log: RunLog) -> dict[str, PictureGroup]:
     }
 
 
-def changes(series: LoggedSeries) -> bool:
+def has_curve(series: LoggedSeries) -> bool:
     """Whether there is a curve to draw."""
     return len(set(series.values)) > 1
 
