@@ -459,3 +459,30 @@ def test_a_reader_that_has_enough():
     os.close(write)
     assert done.stderr == ""
     assert done.returncode == 1
+
+
+# ---- audit
+
+
+def test_audit_says_what_importance_sampling_is_worth(capsys):
+    assert main(["audit", "--lr", "0.03", "--steps", "300", "--seed", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "N = 32, SGD at 0.03 with momentum 0.9, seed 1" in out
+    assert re.search(r"After 300 steps \(6.7 epochs\): .* minibatch of 32 acts like one of \d+", out)
+    assert main(["audit", "--steps", "20", "--batch-size", "64"]) == 0
+    assert "too early to say after 20 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--model", "lenet5"], "unknown model for digits 'lenet5'"),
+        (["--steps", "0"], "steps must be a whole number of at least 1, got 0"),
+        (["--batch-size", "0"], "batch_size must be a whole number"),
+        (["--lr", "-1"], "lr must be a finite number above 0"),
+        (["--seed", "-1"], "seed must be a whole number"),
+    ],
+)
+def test_audit_refuses_bad_options(argv, message, capsys):
+    assert main(["audit", *argv]) == 2
+    assert message in capsys.readouterr().err

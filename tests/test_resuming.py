@@ -258,7 +258,7 @@ def test_wrong_values_are_refused_by_name(place, value, message):
 # ---- long runs
 
 
-BY_EPOCHS = ("sgd-scan", "self-paced")  # resident, they lay out their epochs beforehand, for num_steps of them
+BY_EPOCHS = ("sgd-scan", "self-paced", "audit")  # resident, they lay out their epochs beforehand, for num_steps of them
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,12 @@ from .errors import EmaisError
 from .loading.draw import Draw
 from .log import Log, log_numbers
 from .methods import METHODS, create
+from .methods.audit import Audit
 from .methods.emais import EMAIS
 from .methods.emais_auto import EMAISAuto
 from .methods.weighted import Weighted
+from .observing.finding import Finding
+from .pilot import audit
 from .rates.schedule import EffectiveSchedule
 from .statistics.scores import EMAScores
 from .weighted_sampler import WeightedSampler
@@ -23,15 +26,18 @@ __version__ = "0.1.0"
 __all__ = [
     "EMAIS",
     "METHODS",
+    "Audit",
     "Draw",
     "EMAISAuto",
     "EMAScores",
     "EffectiveSchedule",
     "EmaisError",
     "Engine",
+    "Finding",
     "Log",
     "Weighted",
     "WeightedSampler",
+    "audit",
     "create",
     "functional",
     "log_numbers",

@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     add_train(commands)
     add_reproduce(commands)
     add_report(commands)
+    add_audit(commands)
     return top
 
 
@@ -153,6 +154,27 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     report.add_argument("--port", type=int, default=8717, help="of --watch; 0: any that is free (default: 8717)")
     report.set_defaults(run=run_report)
+
+
+def add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """`emais audit`."""
+    text = "train a few epochs on a small data set and say what importance sampling is worth there"
+    audit = commands.add_parser("audit", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    audit.add_argument("--data", choices=("digits", "fmnist"), default="digits", help="data set (default: digits)")
+    audit.add_argument("--model", help="perceptron for digits, lenet5 (default) or lenet5-relu for fmnist")
+    audit.add_argument("--steps", type=int, metavar="T", help="number of steps (default: five epochs)")
+    audit.add_argument("--batch-size", type=int, metavar="N", help="(default: 32 for digits, 128 for fmnist)")
+    audit.add_argument("--lr", type=float, help="learning rate of SGD (default: 0.1 for digits, 0.01 for fmnist)")
+    audit.add_argument("--seed", type=int, default=0, help="(default: 0)")
+    audit.add_argument("--folder", type=Path, metavar="DIR", help="where Fashion-MNIST's files are")
+    audit.set_defaults(run=run_audit)
+
+
+def run_audit(args: argparse.Namespace) -> None:
+    """Hand the options of `emais audit` on."""
+    from .experiments.audit import print_audit
+
+    print_audit(args.data, args.model, args.steps, args.batch_size, args.lr, args.seed, args.folder)
 
 
 def run_train(args: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..engine import Engine
 from ..errors import EmaisError, nearest
+from .audit import Audit
 from .confidence import Confidence, ConfVar
 from .emais import EMAIS
 from .emais_auto import EMAISAuto
@@ -15,7 +16,8 @@ from .self_paced import SelfPaced
 from .sgd import SGDScan, SGDUni
 
 METHODS: dict[str, type[Engine]] = {
-    cls.name: cls for cls in (SGDScan, SGDUni, RAIS, Presampling, Confidence, ConfVar, SelfPaced, EMAIS, EMAISAuto)
+    cls.name: cls
+    for cls in (SGDScan, SGDUni, RAIS, Presampling, Confidence, ConfVar, SelfPaced, EMAIS, EMAISAuto, Audit)
 }
 
 

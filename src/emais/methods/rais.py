@@ -70,7 +70,7 @@ class RAIS(Weighted):
         self._fit[:, 0] = 1.0
         self._fits = torch.zeros(2, dtype=torch.int64, device=device)  # refits, and how many of them came to nothing
         self._theta: list[Any] = []
-        self._due = self.epoch_steps  # the first fit comes with the end of the warm-up
+        self._due = self.epoch_steps or 0  # the first fit comes with the end of the warm-up
         self._set_theta()
 
     # ---- learning

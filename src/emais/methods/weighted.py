@@ -23,7 +23,7 @@ class Weighted(Engine):
     """
 
     kappa: float | None = None  # most copies of a sample to expect in a minibatch; None: no bound
-    epoch_steps: int  # of the warm-up
+    scans = False  # whether all draws are epochs without replacement, and the weights are only kept
     period: int | None = None  # steps between two calls of `reweigh_all`; None: it is never called
 
     def __init__(
@@ -41,7 +41,7 @@ class Weighted(Engine):
         # made first: it refuses bad settings before anything large is laid out
         device, resident = usable_device(options.get("device", "cpu")), options.get("resident")
         self._sampler = ExactSampler(num_samples, batch_size, self.kappa, device=device, resident=resident)
-        self.epoch_steps = math.ceil(warmup_epochs * num_samples / batch_size)
+        self.epoch_steps = None if self.scans else math.ceil(warmup_epochs * num_samples / batch_size)
         super().__init__(num_samples, batch_size, num_steps, seed, **options)
         self.source.sampler = self._sampler
         if type(self).offset is not Weighted.offset:

@@ -21,8 +21,8 @@ Losses: TypeAlias = Tensor | Callable[[Tensor], Tensor]
 class Sample:
     """One sample. mean, deviation: of its gradient norm, NaN if it was never seen; last_step: 0 if never.
 
-    weight: its importance; relative_probability: how many times as often as by uniform sampling it is drawn, M p;
-    loss: None unless losses were given.
+    weight: its importance; relative_probability: how many times as often as by uniform sampling it is drawn, M p (of an
+    audit: would be drawn); loss: None unless losses were given.
     """
 
     index: int
@@ -54,8 +54,8 @@ class Samples:
 def refuse_samples(method: str) -> EmaisError:
     """What an engine without statistics of single samples says."""
     return EmaisError(
-        f"{method} keeps no statistics of single samples: train with emais or emais-auto to have samples(), or rank "
-        "the losses of a forward pass yourself"
+        f"{method} keeps no statistics of single samples: train with emais, emais-auto or audit to have samples(), or "
+        "rank the losses of a forward pass yourself"
     )
 
 

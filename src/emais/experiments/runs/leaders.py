@@ -71,4 +71,4 @@ def sizes_to_follow(configs: Sequence[Config], data: Data, records: Sequence[Rec
 
 def warmup_steps(config: Config, data: Data) -> int:
     """Steps of EMAIS's warm-up, in which all minibatches have N samples."""
-    return emais.EMAIS(len(data.x_train), config.batch_size).epoch_steps
+    return emais.EMAIS(len(data.x_train), config.batch_size).epoch_steps or 0

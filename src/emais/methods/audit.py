@@ -1,0 +1,77 @@
+"""Audit: plain training that projects what EMAIS-auto would have done with it, and changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ..observing.finding import Finding
+from ..observing.observation import Observation
+from ..observing.projection import Projection
+from ..statistics.arrays import Array
+from ..statistics.limits import FROM_0, Limit
+from .emais_auto import EMAISAuto
+
+
+class Audit(EMAISAuto):
+    """Draws and trains as SGD-Scan does, and keeps the statistics of EMAIS-auto beside it, without drawing from them.
+
+    Each minibatch tells what its variance would have been under EMAIS-auto: mean(r' |g|^2) - |mean g|^2, with the r'
+    that its statistics give before they see the minibatch. `finding()` has the projected effective minibatch size.
+    Settings as in `EMAISAuto`: give those of the run that you plan. warmup_epochs changes nothing here.
+    Bytes as EMAIS-auto, and at most 80,000 more.
+
+    >>> imp = Audit(num_samples=1000, batch_size=10)
+    >>> print(imp.finding())
+    It is too early to say after 0 steps (0.0 epochs): every sample has to be seen twice, in two epochs.
+    """
+
+    name = "audit"
+    rule = "none"
+    scans = True
+
+    def __init__(self, num_samples: int, batch_size: int = 128, num_steps: int | None = None, **options: Any) -> None:
+        super().__init__(num_samples, batch_size, num_steps, **options)
+        self._projection = Projection(self.num_samples, self.batch_size, not self.scans, self.arrays)
+
+    def weigh(self, observed: Observation) -> tuple[Array, Array]:
+        """Project from the minibatch, then let the statistics take it in."""
+        if observed.r is not None and observed.grad is not None:
+            own = self._sampler.tree.coefficients(observed.index)
+            self._projection.add(observed.r, own, observed.norms, observed.grad)
+        return super().weigh(observed)
+
+    def finding(self) -> Finding:
+        """The projected effective minibatch size, with an interval and in words. Waits for a device."""
+        with self._settled:
+            return self._projection.finding(self._step_size())
+
+    def _step_size(self) -> float:
+        """Samples of an optimizer step: several minibatches where gradients are accumulated."""
+        size = self.monitor.recent.rows[:, 5].nanmean().item()
+        return size if size > 0 else float(self.batch_size)
+
+    def report(self) -> dict[str, Any]:
+        """With `projected`: n_ems of the finding; NaN before two epochs."""
+        return super().report() | {"projected": self._projection.finding(self._step_size()).n_ems}
+
+    def state(self) -> dict[str, Tensor]:
+        """With what the finding comes from."""
+        return super().state() | self._projection.state_dict()
+
+    def limits(self, step: int) -> dict[str, Limit]:
+        """Those of EMAIS-auto; sums of a minibatch may be anything."""
+        return super().limits(step) | {"projected_count": FROM_0, "projected": Limit(finite=False)}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` gave."""
+        self._projection.load_state_dict(state)
+        super().load_state(state)
+
+
+class Trial(Audit):
+    """EMAIS-auto itself, with the finding of an audit: what the pilot `emais.audit` trains with."""
+
+    rule = "steady"
+    scans = False

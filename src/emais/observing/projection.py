@@ -1,0 +1,77 @@
+"""What another sampler would have done on the minibatches of a run: sums of each step, in a ring, and the finding."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..statistics.arrays import Array, Arrays
+from .finding import Finding, Stretch
+
+MOST = 1000  # steps that a number comes from
+FEWEST = 50  # and where epochs are shorter than this, more than one of them
+COLUMNS = 5
+
+
+class Projection:
+    """Estimates from the minibatches of a run what a sampler would have had, whoever drew them.
+
+    A row has, of one minibatch drawn with r: mean(r r' |g|^2) and mean(r |g|^2), the second moments under the sampler
+    and under uniform draws; (E|g|)^2 and |E g|^2, each from pairs of different samples, so that nothing is plugged in;
+    and mean(r/r'). r' = 1/(M p') are the coefficients that the sampler gives, before it has seen the minibatch.
+
+    mean(r/r') is 1 on average where every sample may come. Within an epoch without replacement only those come that
+    were not there yet. Their statistics are the oldest, so that it is a little off, and `finding` divides it out.
+
+    replaced: whether samples are drawn with replacement.
+    """
+
+    def __init__(self, num_samples: int, batch_size: int, replaced: bool, arrays: Arrays) -> None:
+        self._arrays, self._num_samples, self._batch_size = arrays, num_samples, batch_size
+        self._same = 0.0 if replaced else 1 / num_samples  # pairs of a sample with itself that never come
+        self._replaced, self._epoch = replaced, -(-num_samples // batch_size)
+        self._length = min(max(self._epoch, FEWEST), MOST)  # steps behind a number; the ring has those before it, too
+        self.rows = torch.full((2 * self._length, COLUMNS), math.nan, dtype=torch.float64, device=arrays.device)
+        self.count = torch.zeros(1, dtype=torch.int64, device=arrays.device)  # minibatches so far
+        self._rows, self._count = map(arrays.array, (self.rows, self.count))  # the same memory
+
+    def add(self, r: Array, own: Array, norms: Array, grad: Array) -> None:
+        """A minibatch: r (N,) of its draw, own (N,) the sampler's r', norms (N,), grad (D,) the sum of r g."""
+        arrays, n = self._arrays, len(norms)
+        size, vector = arrays.double(norms), arrays.double(grad)
+        part = r * size
+        squares, uniform, total = part @ part, part @ size, part.sum()
+        pairs = max(1, n * (n - 1))  # one sample has none: the means below are then taken as 0
+        norm, mean = ((square - squares) / pairs for square in (total * total, vector @ vector))
+        norm, mean = (x + self._same * (uniform / n - x) for x in (norm, mean))
+        self._rows[self._count % len(self.rows)] = arrays.stack(  # type: ignore[assignment]
+            ((own * part) @ size / n, uniform / n, norm, mean, (r / own).sum() / n)
+        )
+        self._count += 1
+
+    def finding(self, batch_size: float) -> Finding:
+        """What the latest epoch says; batch_size: samples of an optimizer step. Waits for a device."""
+        steps = int(self.count)
+        usable = min(steps - self._epoch, len(self.rows))  # in the first epoch there are no statistics to speak of
+        order = torch.arange(steps - max(usable, 0), steps, device="cpu") % len(self.rows)
+        rows = self.rows.cpu()[order]
+        latest, before = (Stretch.of(part[part.isfinite().all(1)]) for part in self._split(rows))
+        early = steps < 2 * self._epoch or usable < 2
+        epochs = steps * self._batch_size / self._num_samples
+        return Finding.of(latest, before, batch_size, steps, epochs, early, self._replaced)
+
+    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of the latest stretch, and as many before it as there are."""
+        cut = max(0, len(rows) - self._length)
+        return rows[cut:], rows[:cut]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All of it, copied to the CPU."""
+        return {"projected": self.rows.cpu().clone(), "projected_count": self.count.cpu().clone()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state_dict` gave."""
+        self.rows.copy_(state["projected"])
+        self.count.copy_(state["projected_count"])

@@ -1,0 +1,155 @@
+"""The pilot leaves no trace: every part is bit-equal afterwards, also when something raises in the middle."""
+
+import copy
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+import emais
+
+
+class Noisy(Dataset):
+    """Uses all three random states."""
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, k):
+        noise = torch.randn(6) + random.random() + np.random.random()  # noqa: NPY002
+        return noise + k % 3, k % 3
+
+
+class Net(nn.Module):
+    """Parameters, BatchNorm's buffers, a buffer that is replaced, dropout, a module in evaluation mode, a counter."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3))
+        self.head = nn.Linear(16, 3)
+        self.register_buffer("latest", torch.zeros(3), persistent=False)
+        self.calls = 0
+        self.body[1].eval()
+
+    def forward(self, x):
+        z = self.head(self.body(x))
+        self.latest = z.detach().mean(0)
+        if self.calls == 3:
+            self.register_buffer("late", torch.ones(1))
+        self.calls += 1
+        return z
+
+
+def made(kind):
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = {
+        "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        "adam": lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.01)),
+        "amsgrad": lambda p: torch.optim.Adam(
+            [{"params": q, "lr": 0.01 * k} for k, q in enumerate(p, 1)], amsgrad=True
+        ),
+    }[kind](list(model.parameters()))
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    return model, optimizer, scheduler
+
+
+def loss(model, batch, fail_at=None):
+    x, y = batch
+    z = model(x)
+    if fail_at is not None and model.calls > fail_at:
+        raise RuntimeError("on the way")
+    return nn.functional.cross_entropy(z, y, reduction="none"), z
+
+
+def train(model, optimizer, steps=3):
+    for _ in range(steps):
+        x = torch.randn(8, 6)
+        optimizer.zero_grad()
+        loss(model, (x, torch.arange(8) % 3))[0].mean().backward()
+        optimizer.step()
+
+
+def everything(model, optimizer):
+    """All that must not change, by its name."""
+    return {
+        "parameters": [p.detach().clone() for p in model.parameters()],
+        "gradients": [None if p.grad is None else p.grad.clone() for p in model.parameters()],
+        "buffers": {name: b.clone() for name, b in model.named_buffers()},
+        "modes": [m.training for m in model.modules()],
+        "counter": model.calls,
+        "state": copy.deepcopy(optimizer.state_dict()),
+        "attributes": sorted(vars(optimizer)),
+        "torch": torch.get_rng_state(),
+        "numpy": np.random.get_state(),  # noqa: NPY002
+        "python": random.getstate(),
+    }
+
+
+def same(a, b):
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    return np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("fail_at", [None, 0, 17])
+@pytest.mark.parametrize("before", [0, 2, 3])
+@pytest.mark.parametrize("kind", ["sgd", "adam", "amsgrad"])
+def test_the_pilot_leaves_everything_as_it_was(kind, before, fail_at):
+    """With an optimizer that has stepped, or not; with gradients that wait, or none."""
+    model, optimizer, scheduler = made(kind)
+    train(model, optimizer, before)
+    fail_at = None if fail_at is None else before + fail_at
+    parameters, group = list(model.parameters()), optimizer.param_groups[0]
+    gradients = [p.grad for p in parameters]
+    expected = everything(model, optimizer)
+
+    def pilot():
+        return emais.audit(
+            model, Noisy(), lambda net, batch: loss(net, batch, fail_at), optimizer, batch_size=6, steps=40
+        )
+
+    if fail_at is None:
+        assert pilot().n_ems > 0
+    else:
+        with pytest.raises(RuntimeError, match="on the way"):
+            pilot()
+    found = everything(model, optimizer)
+    assert [name for name in expected if not same(expected[name], found[name])] == []
+    assert [p.grad for p in parameters] == gradients  # the same objects, which others may hold
+    assert list(model.parameters()) == parameters
+    assert optimizer.param_groups[0] is group
+    train(model, optimizer)
+    scheduler.step()  # it still belongs to the optimizer, and has seen no step but these
+
+
+def test_training_goes_on_as_if_there_had_been_no_pilot():
+    runs = []
+    for pilot in (False, True):
+        model, optimizer, _ = made("adam")
+        train(model, optimizer)
+        if pilot:
+            emais.audit(model, Noisy(), loss, optimizer, batch_size=6, steps=25)
+        train(model, optimizer, 5)
+        runs.append(everything(model, optimizer))
+    assert same(*runs)
+
+
+def test_two_pilots_say_the_same():
+    model, optimizer, _ = made("sgd")
+    first, second = (emais.audit(model, Noisy(), loss, optimizer, batch_size=6, steps=30) for _ in range(2))
+    assert repr(first) == repr(second)
+
+
+def test_parameters_without_a_shape_are_refused():
+    model = nn.LazyLinear(3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(emais.EmaisError, match="without a shape yet"):
+        emais.audit(model, Noisy(), loss, optimizer, batch_size=6, steps=25)
