@@ -75,7 +75,7 @@ def test_losses_are_those_given_and_a_function_is_asked_once():
 @pytest.mark.parametrize("name", KEEPS)
 def test_an_engine_lists_what_it_has_learned(name, resident):
     """Sample 7 always has the largest gradient, sample 3 one that comes and goes."""
-    imp = emais.create(name, 40, batch_size=10, seed=0, resident=resident)
+    imp = emais.create(name, 40, batch_size=10, num_steps=30, seed=0, resident=resident)
     for _ in range(24):
         draw = imp.draw()
         norms = 1.0 + 4.0 * (draw.index == 7)
