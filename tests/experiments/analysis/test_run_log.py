@@ -68,6 +68,9 @@ def test_a_resumed_run_replaces_what_it_does_again(path):
     log = RunLog(path)
     log.read()
     assert values(log) == {"a": {1: 1, 2: 2, 3: 30, 5: 50}}
+    add(path, '{"step": 6, "late": 1}\n{"step": 1, "a": 7}\n')
+    log.read()
+    assert values(log) == {"a": {1: 7}}  # of what has no value left nothing remains
 
 
 def test_lines_of_one_step_belong_together_and_a_missing_step_is_the_next(path):

@@ -85,3 +85,11 @@ def test_what_report_refuses(tmp_path, capsys):
     assert "is a folder" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "a"), "--watch", "--port", "70000"]) == 2
     assert "port must be" in capsys.readouterr().err
+
+
+def test_values_beyond_a_fixed_end_of_the_axis_are_drawn(tmp_path):
+    """N_ems of single minibatches may be negative, and its axis begins at 0."""
+    log = written(tmp_path / "low.jsonl", [{"step": 1, "emais/n_ems": -2.0}, {"step": 2, "emais/n_ems": -1.0}])
+    (drawing,) = log_groups(log)[SAMPLING].drawings
+    (series,) = json.loads(drawing.hover)
+    assert series["at"][0][1] > series["at"][1][1]

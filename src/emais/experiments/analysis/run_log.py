@@ -98,6 +98,7 @@ class RunLog:
         if step < self.step:
             for series in self.series.values():
                 series.cut(step)
+            self.series = {name: series for name, series in self.series.items() if series.steps}
         self.step = step
         for key, value in numbers.items():
             self.series.setdefault(key, LoggedSeries()).put(step, value)

@@ -90,8 +90,10 @@ def y_axis(chart: Chart) -> Axis:
     """An axis that holds all means, bands and references, with a little air."""
     points = [point for own in chart.points() for point in own]
     ends = [v for _, m, s in points for v in ((m, m - s, m + s) if math.isfinite(s) else (m,))]
-    low, high = (log_ends if chart.log_y else even_ends)(chart, ends, [m for _, m, _ in points])
-    low, high = (v if fixed is None else fixed for v, fixed in ((low, chart.y_from), (high, chart.y_to)))
+    free = (log_ends if chart.log_y else even_ends)(chart, ends, [m for _, m, _ in points])
+    low, high = (v if fixed is None else fixed for v, fixed in zip(free, (chart.y_from, chart.y_to), strict=True))
+    if not low < high:  # all values lie beyond a fixed end
+        low, high = free
     return Axis(low, high, PLOT.bottom, PLOT.top, chart.log_y)
 
 
