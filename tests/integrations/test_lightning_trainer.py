@@ -74,7 +74,7 @@ def test_statistics_stay_for_a_second_fit_and_begin_again_with_another_module():
 def test_numbers_are_logged_once_an_interval(accumulate, tmp_path, monkeypatch):
     made = []
     summary = emais.Engine.summary
-    monkeypatch.setattr(emais.Engine, "summary", lambda self: made.append(summary(self)) or made[-1])
+    monkeypatch.setattr(emais.Engine, "summary", lambda self, steps: made.append(summary(self, steps)) or made[-1])
     logger = CSVLogger(tmp_path, flush_logs_every_n_steps=1)
     runner = trainer(sampling(), logger=logger, log_every_n_steps=4, accumulate_grad_batches=accumulate)
     runner.fit(Net(), train_loader())
