@@ -22,6 +22,7 @@ from typing import Any
 import make_auto
 import make_figures
 import make_harm
+import make_inspection
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import emais
@@ -41,7 +42,7 @@ from emais.experiments.runs.logit_study import read_study
 
 ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "docs" / "templates"
-GUIDES = ("guides/advice.md", "guides/weighted_sampling.md", "guides/audit.md")
+GUIDES = ("guides/advice.md", "guides/inspection.md", "guides/weighted_sampling.md", "guides/audit.md")
 PAGES = {"README.md": ROOT / "README.md"} | {
     Path(name).name: ROOT / "docs" / name for name in ("results.md", "auto.md", "costs.md", "harm.md", *GUIDES)
 }
@@ -222,6 +223,9 @@ def environment(facts: Facts) -> Environment:
         "audit_gap": audit_gap,
         "audit_seeds": lambda: len({r["seed"] for r in audit_records()}),
         "audit_cpu": lambda: audit_records()[0]["cpu"],
+        "label_table": make_inspection.label_table,
+        "label_errors": make_inspection.label_errors,
+        "label_run": make_inspection.label_run,
     }
     return made
 

@@ -21,6 +21,7 @@ from .observing.handover import Handover
 from .observing.monitor import Monitor
 from .observing.observation import Observation
 from .observing.refreshing import refresh
+from .observing.samples import Losses, Samples, pick_samples
 from .observing.summary import Summary
 from .rates.attached import Attached
 from .rates.effective_steps import Progress
@@ -66,11 +67,6 @@ class Engine(Hooks):
             raise EmaisError(f"unbiased must be True or False, got {unbiased!r}")
         smoothing = number_from_0("smoothing", smoothing, below=1)
         self.seed, self.device = seed, usable_device(device)
-        if not isinstance(resident, bool | None) or (resident is False and self.device.type != "cpu"):
-            raise EmaisError(
-                f"resident must be True or False, and True on {self.device}, got {resident!r}: leave it out, or make "
-                "the engine without device="
-            )
         self.arrays = arrays_on(self.device, resident)
         max_scale = None if max_scale is None else positive_float("max_scale", max_scale)
         self.monitor = Monitor(smoothing, unbiased, max_scale, self.arrays, epoch := -(-num_samples // batch_size))
@@ -127,12 +123,6 @@ class Engine(Hooks):
         # the draw has copies of its own: whoever writes to its tensors changes nothing in the record
         return Draw(self.arrays.copy(index), self.arrays.copy(r), step, DrawRecord(self, index, r))
 
-    def loaded_draw(self, step: int, index: Tensor, r: Tensor) -> Draw:
-        """A draw from a saved state."""
-        arrays = self.arrays
-        at = arrays.number(torch.tensor(step, device=arrays.device))
-        return self.make_draw(at, arrays.array(index), arrays.array(r))
-
     def pass_length(self) -> int:
         """Steps of a whole pass over the loader: an epoch, or at most all that are left of num_steps."""
         if self.num_steps is None:
@@ -166,6 +156,14 @@ class Engine(Hooks):
         with self._settled:
             fallback, monitor = int(self.report().get("fallback_steps", 0)), self.monitor
             return monitor.recent.summary(self.progress.effective(), fallback, monitor.rule, monitor.bound, steps)
+
+    def samples(self, count: int = 100, *, losses: Losses | None = None) -> Samples:
+        """The hardest, the most unstable and the never seen samples, at most `count` of each: O(M), for analysis.
+
+        losses: of all samples (M,), or a function from indices (n,) to losses (n,) that is asked for those listed.
+        """
+        with self._settled:
+            return pick_samples(self.name, self.step, self.sample_statistics(), count, losses)
 
     # ---- observing
 
