@@ -42,7 +42,13 @@ from emais.experiments.runs.logit_study import read_study
 
 ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "docs" / "templates"
-GUIDES = ("guides/advice.md", "guides/inspection.md", "guides/weighted_sampling.md", "guides/audit.md")
+GUIDES = (
+    "guides/advice.md",
+    "guides/inspection.md",
+    "guides/weighted_sampling.md",
+    "guides/audit.md",
+    "guides/language_models.md",
+)
 PAGES = {"README.md": ROOT / "README.md"} | {
     Path(name).name: ROOT / "docs" / name for name in ("results.md", "auto.md", "costs.md", "harm.md", *GUIDES)
 }
@@ -81,8 +87,12 @@ def norms_agree(step: int) -> float:
 
 def benchmark(file: str, **wanted: Any) -> dict[str, Any]:
     """The first row of a benchmark's results that has these values."""
-    lines = (ROOT / "benchmarks/results" / file).read_text("utf-8").splitlines()
-    return next(row for row in map(json.loads, lines) if all(row[k] == v for k, v in wanted.items()))
+    return next(row for row in benchmark_rows(file) if all(row[k] == v for k, v in wanted.items()))
+
+
+def benchmark_rows(file: str) -> list[dict[str, Any]]:
+    """All rows of a benchmark's results."""
+    return [json.loads(line) for line in (ROOT / "benchmarks/results" / file).read_text("utf-8").splitlines()]
 
 
 def sampler_ms(samples: int, way: str = "emais", num: int = 128) -> float:
@@ -98,6 +108,11 @@ def weighted_sampler(what: str, samples: int, way: str = "emais") -> dict[str, A
 def arrival_ms(way: str) -> float:
     """Milliseconds of CPU time that 128 images of 3x32x32 bytes from a worker cost the training process."""
     return float(benchmark("parcels.jsonl", case="393216 bytes and labels", method=way)["cpu_ms"])
+
+
+def overheads() -> list[dict[str, Any]]:
+    """What the integrations add to a step, case by case."""
+    return [row for file in ("lightning_overhead.jsonl", "transformers_overhead.jsonl") for row in benchmark_rows(file)]
 
 
 def refit_ms() -> float:
@@ -218,6 +233,8 @@ def environment(facts: Facts) -> Environment:
         "weighted_sampler": weighted_sampler,
         "arrival_ms": arrival_ms,
         "refit_ms": refit_ms,
+        "overheads": overheads,
+        "benchmark_rows": benchmark_rows,
         "bytes_a_sample": bytes_a_sample,
         "audit_table": audit_table,
         "audit_gap": audit_gap,
