@@ -115,3 +115,18 @@ def test_writing_to_the_r_that_is_reported_changes_nothing():
 def test_places_that_cannot_be_written_to_are_refused(to, says):
     with pytest.raises(emais.EmaisError, match=says):
         emais.Log(to, emais.EMAIS(M, N))
+
+
+def test_the_rate_is_the_one_of_the_step_also_after_the_scheduler(tmp_path):
+    imp, optimizer = trained(lambda numbers, step: None)
+    optimizer.param_groups[0]["lr"] = 0.05  # a scheduler has moved on
+    assert emais.log_numbers(imp)["emais/lr"] == pytest.approx(0.1 * imp.diagnostics.lr_scale)
+
+
+def test_misuse_is_told(tmp_path):
+    with pytest.raises(emais.EmaisError, match="a log needs the engine, got Linear"):
+        emais.Log(tmp_path / "run.jsonl", nn.Linear(1, 1))
+    log = emais.Log(lambda numbers, step: None, emais.EMAIS(M, N), every=1)
+    with pytest.raises(emais.EmaisError, match="give step= another name"):
+        log.step(step=5)
+    log.step(loss=torch.ones((), requires_grad=True))

@@ -155,7 +155,8 @@ class Engine(Hooks):
         """What the latest epoch, or so many steps of it, and the run looked like, from sums; waits for a device."""
         with self._settled:
             fallback, monitor = int(self.report().get("fallback_steps", 0)), self.monitor
-            return monitor.recent.summary(self.progress.effective(), fallback, monitor.rule, monitor.bound, steps)
+            run = self.attached.counted(), self.progress.effective(), fallback
+            return monitor.recent.summary(*run, monitor.rule, monitor.bound, steps)
 
     def samples(self, count: int = 100, *, losses: Losses | None = None) -> Samples:
         """The hardest, the most unstable and the never seen samples, at most `count` of each: O(M), for analysis.

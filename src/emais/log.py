@@ -36,9 +36,8 @@ def log_numbers(engine: Engine, steps: int | None = None) -> dict[str, float]:
     summary, diagnostics = engine.summary(steps), engine.diagnostics
     found = {name: float(getattr(summary, name)) for name in SUMMARY}
     found |= {name: float(getattr(diagnostics, name)) for name in COUNTS}
-    rates = [group["lr"] for s in engine.attached.scalers if s.optimizer for group in s.optimizer.param_groups]
-    if rates:
-        found["lr"] = float(rates[0]) * float(engine.attached.applied)
+    if engine.attached.lr is not None:
+        found["lr"] = float(engine.attached.lr) * float(engine.attached.applied)
     return {f"emais/{name}": value for name, value in found.items()}
 
 
@@ -67,15 +66,19 @@ class Log:
     """
 
     def __init__(self, to: Any, engine: Engine, *, every: int = 50) -> None:
+        if not isinstance(engine, Engine):
+            raise EmaisError(f"a log needs the engine, got {type(engine).__name__}: emais.Log(to, imp)")
         self._engine, self.every, self._count = engine, positive_int("every", every), 0
         self._sink = sink_of(to)
 
     def step(self, **more: float) -> None:
         """An optimizer step was made; more: numbers of your own, such as loss=..., written as they are now."""
+        if "step" in more:
+            raise EmaisError("the log counts the steps itself: give step= another name")
         self._count += 1
         if self._count % self.every == 0:
             step = self._engine.summary(1).steps or self._count
-            row: Numbers = {name: float(value) for name, value in more.items()}
+            row: Numbers = {name: float(torch.as_tensor(value).detach()) for name, value in more.items()}
             row |= log_numbers(self._engine, self.every)
             self._sink.write(row | {"emais/r": self._engine.diagnostics.r}, step)
 

@@ -50,6 +50,7 @@ def audit(
     It is too early to say after 8 steps (1.6 epochs): every sample has to be seen twice, in two epochs.
     """
     check_dataset(dataset, len(dataset) if hasattr(dataset, "__len__") else 0)
+    _check_optimizer(model, optimizer)
     imp = Trial(len(dataset), batch_size, positive_int("steps", steps), seed=seed)
     loader = imp.loader(dataset, **options)
     with put_back(model, optimizer), torch.enable_grad():
@@ -63,6 +64,13 @@ def audit(
         finally:
             handle.remove()
     return imp.finding()
+
+
+def _check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
+    """Refuse an optimizer of another model: nothing would be trained."""
+    own = {id(p) for p in model.parameters()}
+    if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
+        raise EmaisError("the optimizer has no parameter of this model: make it with model.parameters()")
 
 
 def _checked(result: Any) -> tuple[Tensor, Tensor]:

@@ -147,7 +147,8 @@ def test_a_run_is_the_run_with_gradients():
         ((torch.zeros(2, 3), torch.zeros(2, 3)), r"logits must be \(N, T, V\).*got torch.float32 \(2, 3\)"),
         ((torch.zeros(2, 3, 4).long(), torch.zeros(2, 3)), "float dtype, got torch.int64"),
         ((torch.zeros(2, 3, 4), torch.zeros(2, 2)), r"labels must be \(N, T\).*got \(2, 2\) for logits \(2, 3, 4\)"),
-        ((torch.zeros(2, 3, 4), torch.zeros(2, 3), torch.ones(3)), r"r must be \(N,\) with N = 2"),
+        ((torch.zeros(2, 3, 4), torch.zeros(2, 3)), "labels must be whole numbers.*got torch.float32"),
+        ((torch.zeros(2, 3, 4), torch.zeros(2, 3).long(), torch.ones(3)), r"r must be \(N,\) with N = 2"),
     ],
 )
 def test_what_is_wrong_is_said(given, words):

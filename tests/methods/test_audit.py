@@ -277,3 +277,24 @@ def test_what_cannot_be_drawn_from_is_refused(images):
     for bad in (0, 2.5, "30"):
         with pytest.raises(EmaisError, match="steps must be a whole number"):
             emais.audit(model, images, losses_of, optimizer, batch_size=10, steps=bad)
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    data = torch.utils.data.TensorDataset(torch.randn(40, 3), torch.randint(2, (40,)))
+    other = torch.optim.SGD(torch.nn.Linear(3, 2).parameters(), 0.1)
+    with pytest.raises(emais.EmaisError, match="no parameter of this model"):
+        emais.audit(torch.nn.Linear(3, 2), data, lambda m, b: None, other, batch_size=10, steps=4)
+
+
+def test_a_run_that_diverges_is_said_to_do_so():
+    torch.manual_seed(0)
+    data = torch.utils.data.TensorDataset(torch.full((40, 3), torch.nan), torch.randint(2, (40,)))
+    model = torch.nn.Linear(3, 2)
+
+    def losses(model, batch):
+        z = model(batch[0])
+        return torch.nn.functional.cross_entropy(z, batch[1], reduction="none"), z
+
+    found = emais.audit(model, data, losses, torch.optim.SGD(model.parameters(), 0.1), batch_size=10, steps=20)
+    assert not found.finite
+    assert "not finite" in str(found)

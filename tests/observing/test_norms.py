@@ -265,3 +265,13 @@ def test_methods_that_look_at_gradients_refuse_norms(method):
     imp = emais.create(method, 20, batch_size=4)
     with pytest.raises(EmaisError, match=f"{method} looks at the gradients themselves, norms= cannot serve"):
         imp.loss(torch.zeros(4, requires_grad=True), None, imp.draw(), norms=torch.ones(4))
+
+
+@pytest.mark.parametrize("method", ["emais", "emais-auto"])
+def test_a_norm_below_0_is_none(method):
+    """It is counted and left out, as one that is not finite; the sample keeps its weight."""
+    imp = emais.create(method, 8, batch_size=4, warmup_epochs=0)
+    z = torch.zeros(4, 2, requires_grad=True)
+    imp.loss(z.sum(1), z, imp.draw(), norms=torch.tensor([1.0, -1.0, 2.0, 3.0]))
+    assert imp.diagnostics.nonfinite == 1
+    assert imp.probabilities().min() > 1e-3

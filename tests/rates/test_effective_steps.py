@@ -127,3 +127,66 @@ def test_of_two_optimizers_one_counts_the_steps(problem):
 def test_ends_that_cannot_be(settings, message):
     with pytest.raises(EmaisError, match=message):
         emais.EMAISAuto(100, 10, **settings)
+
+
+# ---- accumulation
+
+
+def accumulated(every, goal=True, schedule=None, steps=400):
+    """A run whose optimizer steps once in so many minibatches; gives the engine, its rates and the messages."""
+    torch.manual_seed(0)
+    x = torch.randn(200, 4)
+    y, model = (x[:, 0] > 0).long(), torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    imp = emais.EMAISAuto(200, 10, num_steps=steps, effective_steps=goal)
+    imp.attach(optimizer)
+    follow = None if schedule is None else schedule(optimizer, imp)
+    rates = []
+    for k, (batch, draw) in enumerate(imp.loader(torch.utils.data.TensorDataset(x, y)), 1):
+        z = model(batch[0])
+        imp.loss(torch.nn.functional.cross_entropy(z, batch[1], reduction="none"), z, draw).backward()
+        if k % every == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            rates.append(optimizer.param_groups[0]["lr"])
+            if follow is not None:
+                follow.step()
+    return imp, rates
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_run_that_accumulates_ends_when_its_minibatches_are_worth_the_goal(every):
+    def cosine(optimizer, imp):
+        return emais.EffectiveSchedule(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 400 // every), imp)
+
+    imp, rates = accumulated(every, schedule=cosine)
+    assert imp.finished
+    assert imp.step < 380
+    assert rates == sorted(rates, reverse=True)  # it never rises again
+    assert rates[-1] < 0.01
+    summary = imp.summary()
+    assert summary.steps == imp.step
+    assert summary.steps_saved == pytest.approx(imp.effective_steps - imp.step)
+
+
+def test_a_schedule_of_epochs_counts_minibatches_when_they_are_accumulated():
+    def epochs(optimizer, imp):
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+        return emais.EffectiveSchedule(scheduler, imp, per_epoch=True)
+
+    imp, rates = accumulated(4, schedule=epochs)
+    assert imp.finished
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.01
+
+
+def test_a_schedule_that_is_stepped_once_an_epoch_is_told():
+    def seldom(optimizer, imp):
+        schedule = emais.EffectiveSchedule(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20), imp)
+        made = []
+        own = schedule.step
+        schedule.step = lambda: made.append(1) or (own() if len(made) % 20 == 0 else None)
+        return schedule
+
+    with pytest.warns(UserWarning, match="20 optimizer steps were made since the last step of the schedule"):
+        accumulated(1, goal=False, schedule=seldom)

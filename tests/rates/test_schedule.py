@@ -43,6 +43,8 @@ def plain_rates(kind):
 class Constant:
     """Attached optimizers whose factor is always the same."""
 
+    steps, minibatches = 0, 1
+
     def __init__(self, factor):
         self.applied = factor
 

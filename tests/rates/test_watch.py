@@ -99,3 +99,15 @@ def test_nothing_is_said_of_what_may_be_right(problem, kind):
 def test_nothing_is_said_where_the_plain_schedule_comes_to_its_end(problem, settings):
     """No step was saved, or the run does not end by effective steps."""
     assert train(problem, PLAIN["cosine"], **settings) == []
+
+
+@pytest.mark.parametrize("epochs", [8, 12, 20, 30])
+def test_a_scheduler_that_is_stepped_once_an_epoch_is_told(problem, epochs):
+    def each_epoch(optimizer, imp):
+        scheduler = S.CosineAnnealingLR(optimizer, epochs)
+        length = T // epochs
+
+        return lambda: scheduler.step() if imp.step % length == 0 else None
+
+    (message,) = train(problem, each_epoch)
+    assert "per_epoch=True" in message

@@ -128,6 +128,8 @@ def _check(logits: Tensor, labels: Tensor, r: Tensor | None, reduction: str) -> 
     if labels.shape != logits.shape[:2]:
         got = f"{tuple(labels.shape)} for logits {tuple(logits.shape)}"
         raise EmaisError(f"labels must be (N, T), one for each position of the logits, got {got}")
+    if labels.is_floating_point():
+        raise EmaisError(f"labels must be whole numbers, the places of tokens in the vocabulary, got {labels.dtype}")
     if r is not None and r.shape != logits.shape[:1]:
         raise EmaisError(f"r must be (N,) with N = {len(logits)}, as draw.r is, got {tuple(r.shape)}")
     if reduction not in ("mean", "sum"):

@@ -14,6 +14,7 @@ from ..engine import Engine
 from ..errors import EmaisError
 from ..log import log_numbers
 from ..methods import create
+from ..rates.rules import check_rule
 from .checks import FORGOTTEN, NOT_OURS, check_length, check_settings, check_trainer, checked_dataloader
 from .training import TrainLoader, train_loader
 
@@ -52,6 +53,8 @@ class ImportanceSampling(Callback):
         self, method: str = "emais-auto", *, rule: str | None = None, scale_decay: bool = True, **settings: Any
     ) -> None:
         check_settings(method, settings)
+        if rule is not None:
+            check_rule(rule)
         self.engine: Engine | None = None
         self._method, self._settings = method, settings
         self._rule, self._scale_decay = rule, scale_decay

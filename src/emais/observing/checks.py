@@ -87,9 +87,10 @@ def given_norms(losses: Tensor, grads: Tensor | None, norms: Tensor, mean_norm: 
     if not isinstance(norms, Tensor) or norms.shape != losses.shape:
         got = tuple(norms.shape) if isinstance(norms, Tensor) else type(norms).__name__
         raise EmaisError(f"norms must be (N,) with N = {len(losses)}, one gradient norm per sample, got {got}")
+    norms = torch.where(norms.detach() >= 0, norms.detach(), torch.nan).float()  # below 0 is no norm: counted as such
     if mean_norm is None:
-        return norms.detach().float().clone()
+        return norms
     if not isinstance(mean_norm, Tensor) or mean_norm.numel() != 1:
         got = tuple(mean_norm.shape) if isinstance(mean_norm, Tensor) else type(mean_norm).__name__
         raise EmaisError(f"mean_norm must be a tensor with one number, |mean(r g)| of the minibatch, got {got}")
-    return torch.cat((norms.detach().float(), mean_norm.detach().to(norms).float().reshape(1)))
+    return torch.cat((norms, mean_norm.detach().to(norms).float().reshape(1)))

@@ -64,7 +64,8 @@ class Finding:
     minibatch); batch_size: samples of an optimizer step; trend: the change of n_ems since as many steps before, from
     trend_low to trend_high, NaN where there are none; bound: what a sampler would reach that knows every gradient
     beforehand. No method does, so it is no forecast. steps, epochs: of the audit. measured: whether its minibatches
-    were drawn by importance, as in the pilot `emais.audit`, or n_ems is projected from plain training.
+    were drawn by importance, as in the pilot `emais.audit`, or n_ems is projected from plain training. finite: False
+    where half of the latest minibatches or more had losses or gradients that are not finite.
 
     n_ems is NaN before two epochs, and where the noise is larger than what is measured.
     """
@@ -80,25 +81,36 @@ class Finding:
     steps: int
     epochs: float
     measured: bool
+    finite: bool = True
 
     @classmethod
     def of(
-        cls, latest: Stretch, before: Stretch, size: float, steps: int, epochs: float, early: bool, measured: bool
+        cls,
+        latest: Stretch,
+        before: Stretch,
+        size: float,
+        steps: int,
+        epochs: float,
+        early: bool,
+        measured: bool,
+        finite: bool = True,
     ) -> Finding:
-        """From the latest stretch of steps and the one before it."""
+        """From the latest stretch of steps and the one before it; finite: whether its numbers are."""
         if early:
             latest = before = Stretch(math.nan, math.nan, math.nan)
         found, factor = size * latest.gain, math.exp(NORMAL * latest.error)
         change, earlier = found - size * before.gain, size * before.gain * before.error
         half = NORMAL * math.hypot(found * latest.error, earlier)
         limits = found / factor, found * factor, size * latest.best
-        return cls(size, found, *limits, change, change - half, change + half, steps, epochs, measured)
+        return cls(size, found, *limits, change, change - half, change + half, steps, epochs, measured, finite)
 
     def __str__(self) -> str:
         past = f"{self.steps} step{'' if self.steps == 1 else 's'} ({self.epochs:.1f} epochs)"
         if math.isnan(self.n_ems):
             if self.epochs < 2:
                 return f"It is too early to say after {past}: every sample has to be seen twice, in two epochs."
+            if not self.finite:
+                return f"After {past} losses or gradients are not finite: lower the rate, and look at the data."
             return f"After {past} the minibatches differ too much to say what importance sampling would do: go on."
         n, size = f"{self.n_ems:.0f}", f"{self.batch_size:.0f}"
         interval = f"(95 % interval {self.n_ems_low:.0f} to {self.n_ems_high:.0f})"

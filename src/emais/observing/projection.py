@@ -60,7 +60,9 @@ class Projection:
         latest, before = (Stretch.of(part[part.isfinite().all(1)]) for part in self._split(rows))
         early = steps < 2 * self._epoch or usable < 2
         epochs = steps * self._batch_size / self._num_samples
-        return Finding.of(latest, before, batch_size, steps, epochs, early, self._replaced)
+        recent = self._split(rows)[0].isfinite().all(1)
+        finite = not len(recent) or bool(2 * recent.sum() > len(recent))
+        return Finding.of(latest, before, batch_size, steps, epochs, early, self._replaced, finite)
 
     def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The rows of the latest stretch, and as many before it as there are."""

@@ -22,8 +22,8 @@ class Summary:
     tr_is, tr_unif, tr_opt: variance traces, corrected for the plug-in mean; n_ems: effective minibatch size; score:
     S(W), NaN where no sampler could be told from a uniform one; lr_scale: mean learning-rate factor; bounded: share of
     the steps whose factor was at its bound; max_r: the largest r; max_share: the largest part of a minibatch's gradient
-    norms that came from one sample. Of the whole run: fallback_steps; steps and effective_steps; steps_saved, their
-    difference.
+    norms that came from one sample. Of the whole run: fallback_steps; steps (minibatches trained on) and what
+    they are worth, effective_steps; steps_saved, the difference.
     """
 
     batch_size: float
@@ -106,9 +106,14 @@ class RecentWindows:
         rows = rows[torch.arange(count - kept, count, device="cpu") % len(rows)]
         return rows[rows.isfinite().all(1)]
 
-    def summary(self, effective: float, fallback: int, rule: str, bound: float, windows: int | None = None) -> Summary:
-        """The numbers of the latest windows, by default of all that are kept; waits for a device."""
-        steps, rows = int(self.count), self.latest(windows)
+    def summary(
+        self, steps: int, effective: float, fallback: int, rule: str, bound: float, windows: int | None = None
+    ) -> Summary:
+        """The numbers of the latest windows, by default of all that are kept; waits for a device.
+
+        steps, effective, fallback: of the whole run, in minibatches.
+        """
+        rows = self.latest(windows)
         if not len(rows):
             nan = math.nan
             none = Summary(nan, nan, nan, nan, nan, nan, nan, nan, 1.0, 0.0, nan, nan, fallback, steps, 0.0, 0.0, rule)

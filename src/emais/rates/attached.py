@@ -50,6 +50,8 @@ class Attached:
         self.scalers: tuple[StepScaler | ManualStep, ...] = ()
         self._loaded: list[int] = []  # `used` of optimizers that are still to be attached after a resume
         self.applied: Number = 1.0  # the factor of the latest step
+        self.steps, self.minibatches = 0, 1  # steps here, and minibatches of the latest
+        self.lr: Number | None = None  # the schedule's rate in the latest step
         self._latest, self._patience, self._told = 0, max(100, patience), False  # minibatches at the latest step
 
     def add(
@@ -96,18 +98,26 @@ class Attached:
     def stepped(self, scaler: StepScaler | ManualStep) -> None:
         """A step is over: what comes next belongs to another."""
         with self._settled:
-            if self.monitor.added > scaler.used and scaler is self.scalers[0]:  # of several, one counts the steps
-                self._progress.add(self.applied)
+            made = self.monitor.added - scaler.used  # minibatches of the step: several if they were accumulated
+            if made and scaler is self.scalers[0]:  # of several, one counts the steps
+                self._progress.add(self.applied * made)
+                self.steps, self.minibatches = self.steps + 1, made
+                if scaler.optimizer is not None:
+                    self.lr = scaler.optimizer.param_groups[0]["lr"]
             scaler.used = self._latest = self.monitor.added
             self._told = False
             self.monitor.close()
+
+    def counted(self) -> int:
+        """Minibatches of all steps so far; without an optimizer, all that were observed."""
+        return self._latest if self.scalers else self.monitor.added
 
     def finished(self) -> bool:
         """Whether the run has come to the end that it was given in effective steps; sync on a device."""
         if self._progress.goal is None:
             return False
         optimizers = [scaler.optimizer for scaler in self.scalers if scaler.optimizer is not None]
-        self._watch.look(optimizers, int(self.monitor.recent.count))
+        self._watch.look(optimizers, self.monitor.added)
         return self._progress.finished()
 
     def remind_to_attach(self) -> None:

@@ -19,7 +19,8 @@ TWO_ENDS = "effective_steps={} and num_steps={} are two ends: pass effective_ste
 class Progress:
     """The sum of the factors of all steps so far; `goal`: where the run ends, if it is to end by that sum.
 
-    A step with the factor f is worth f ordinary steps (docs/math.md). The sum is written in place, so that CUDA graphs
+    A step with the factor f is worth f ordinary steps (docs/math.md). With accumulated gradients each minibatch counts,
+    as it does in num_steps: a step of k minibatches is worth k f. The sum is written in place, so that CUDA graphs
     carry it.
     """
 

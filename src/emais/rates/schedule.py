@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,12 @@ from ..errors import EmaisError, number_above
 
 if TYPE_CHECKING:
     from ..engine import Engine
+
+
+SELDOM = (
+    "{} optimizer steps were made since the last step of the schedule, which counts only the latest: call "
+    "schedule.step() after each optimizer.step(), and make it with per_epoch=True if the scheduler counts epochs"
+)
 
 
 class EffectiveSchedule:
@@ -52,6 +59,8 @@ class EffectiveSchedule:
             optimizer = _check_scheduler(self._scheduler).optimizer
         end = engine.progress.goal if engine.num_steps is None else engine.num_steps
         self._given = end if num_steps is None else number_above("num_steps", num_steps, 0)
+        self._own_end = num_steps is None  # whether a cosine's own end counts, too, if it comes first
+        self._steps, self._told = engine.attached.steps, False
         self._unit = math.ceil(engine.num_samples / engine.batch_size) if per_epoch else 1
         if optimizer is None or not (self._scheduler or callable(schedule)):
             raise EmaisError("a schedule that is a function of t needs optimizer=, whose rate it multiplies")
@@ -67,14 +76,21 @@ class EffectiveSchedule:
 
     def _limit(self) -> float:
         """Where t_eff stops. OneCycleLR has no rate beyond its end, whatever was given."""
-        if self._given is not None and not isinstance(self._scheduler, OneCycleLR):
+        cosine = self._own_end and type(self._scheduler) is CosineAnnealingLR
+        if self._given is not None and not isinstance(self._scheduler, OneCycleLR) and not cosine:
             return self._given
         taken = self._place + (self._high is not None)  # steps that the scheduler has made here
         return min((taken + _left(self._scheduler)) * self._unit, self._given or math.inf)
 
     def step(self) -> None:
         """Move on by the factor of the optimizer's step that has just been made."""
-        self._t.add_(self._engine.attached.applied).clamp_(max=self.num_steps)
+        attached = self._engine.attached
+        if attached.steps > self._steps + 1 and not self._told:
+            self._told = True
+            warnings.warn(SELDOM.format(attached.steps - self._steps), stacklevel=2)
+        self._steps = attached.steps
+        worth = attached.applied * attached.minibatches if self._unit > 1 else attached.applied  # epochs have those
+        self._t.add_(worth).clamp_(max=self.num_steps)
         self._write(self._rates())
 
     @property
@@ -132,6 +148,7 @@ class EffectiveSchedule:
         if self._scheduler is not None:
             self._scheduler.load_state_dict(state["scheduler"])
         self._t.fill_(state["t_eff"])
+        self._steps = self._engine.attached.steps
         self._place, self._low, self._high = state["place"], state["low"], state["high"]
         self.num_steps = max(self._limit(), state["t_eff"])
         self._write(self._rates())

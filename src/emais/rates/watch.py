@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from torch.optim import Optimizer
 
@@ -12,17 +13,17 @@ from .effective_steps import Progress
 SAVED = 0.05  # share of the steps that must have been saved: below it, a plain schedule ends close to its end
 PLAIN = (
     "the run ends after {:.0f} steps that are worth {:.0f}, but the learning rate followed the steps: its schedule is "
-    "cut off at {:.0f} %. Make schedule = emais.EffectiveSchedule(scheduler, imp), and call schedule.step() in place "
-    "of scheduler.step()"
+    "cut off at {:.0f} %. Make schedule = emais.EffectiveSchedule(scheduler, imp), with per_epoch=True if the "
+    "scheduler counts epochs, and call schedule.step() after each optimizer.step() in place of scheduler.step()"
 )
 
 
 class ScheduleWatch:
     """Looks at the rates once in every tenth of the run, and says at its end that they did not follow.
 
-    Only a rate that has moved in each of the last tenths is spoken of: one that is constant, warms up, or falls now and
-    then, as ReduceLROnPlateau's does, may end anywhere. Nor is anything said if somebody asked what the steps are
-    worth (`Progress.asked`): a schedule of the user's own may follow that.
+    Only a rate that goes on moving is spoken of: one that is constant, warms up, or falls to a part now and then,
+    as ReduceLROnPlateau's does, may end anywhere. Nor is anything said if somebody asked what the steps are worth
+    (`Progress.asked`): a schedule of the user's own may follow that.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -44,6 +45,17 @@ class ScheduleWatch:
                 warnings.warn(PLAIN.format(steps, effective, 100 * steps / effective), stacklevel=4)
 
     def _moved_on(self) -> bool:
-        """Whether a rate has another value in each of the last five tenths."""
-        last = [self._seen[k] for k in range(6, 11) if k in self._seen]
-        return len(last) == 5 and any(len(set(rates)) == 5 for rates in zip(*last, strict=False))
+        """Whether a rate had three values in all, and went on moving in the second half."""
+        rates = list(zip(*(self._seen[k] for k in sorted(self._seen)), strict=False))
+        return any(len(set(rate)) > 2 and _drifts(rate[-5:]) for rate in rates)
+
+
+def _drifts(rates: Sequence[float]) -> bool:
+    """Whether rates change each time; or at least twice, by less than to a third: a scheduler of epochs.
+
+    >>> _drifts([0.1, 0.09, 0.09, 0.07]), _drifts([0.1, 0.1]), _drifts([0.1, 0.1, 0.01]), _drifts([0.1, 0.03, 0.01])
+    (True, False, False, True)
+    """
+    pairs = list(itertools.pairwise(rates))
+    mild = len(set(rates)) > 2 and all(a / 3 < b < 3 * a for a, b in pairs)
+    return mild or all(a != b for a, b in pairs)

@@ -12,6 +12,8 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from ..errors import EmaisError, shortly
 from ..loading.draw import Draw
+from ..methods import create
+from ..rates.rules import check_rule
 
 WAY_OUT = (
     "pass compute_loss_func=f with f(outputs, labels, num_items_in_batch) -> losses of shape (N,), one per sample, "
@@ -37,6 +39,10 @@ def checked_settings(importance: Any) -> dict[str, Any]:
             "presampling scores candidates in a forward pass of its own, which a Trainer has no place for: choose "
             "another method, or write a plain loop (examples/01_five_lines.py)"
         )
+    engine = {name: value for name, value in settings.items() if name not in ("method", "rule", "scale_decay")}
+    create(settings["method"], 10_000, 1, **engine)  # says what is wrong with the rest
+    if settings.get("rule") is not None:
+        check_rule(settings["rule"])
     return settings
 
 
