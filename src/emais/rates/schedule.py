@@ -52,7 +52,7 @@ class EffectiveSchedule:
             optimizer = _check_scheduler(self._scheduler).optimizer
         end = engine.progress.goal if engine.num_steps is None else engine.num_steps
         self._given = end if num_steps is None else number_above("num_steps", num_steps, 0)
-        self._unit = math.ceil(engine.num_samples / engine.batch_size) if per_epoch else 1
+        self._unit = math.ceil(engine.num_samples / engine.global_batch_size) if per_epoch else 1
         if optimizer is None or not (self._scheduler or callable(schedule)):
             raise EmaisError("a schedule that is a function of t needs optimizer=, whose rate it multiplies")
         self.optimizer: Optimizer = optimizer

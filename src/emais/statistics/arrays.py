@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import EmaisError
 from ..functional.traces import gradient_moments
 from .rows import DeviceRows, HostRows, Rows
 
@@ -223,6 +224,11 @@ def arrays_on(device: torch.device | str = "cpu", resident: bool | None = None) 
     (False, True)
     """
     device = torch.device(device)
+    if not isinstance(resident, bool | None) or (resident is False and device.type != "cpu"):
+        raise EmaisError(
+            f"resident must be True or False, and True on {device}, got {resident!r}: leave it out, or make the engine "
+            "without device="
+        )
     if resident is None:
         resident = device.type != "cpu"
     found: Any = DeviceArrays(device) if resident else HostArrays()  # each takes and gives arrays of its own kind only
