@@ -98,6 +98,17 @@ def train(rank=0, size=2, steps=120, accumulate=1, spoil=None, **options):
     return Run(rank, size, **options).train(steps, accumulate, spoil).result()
 
 
+def train_to_the_end(rank, **options):
+    """One pass, which ends where the loader does."""
+    run = Run(rank, 2, optimizer="sgd", **options)
+    for batch, draw in run.loader:
+        run.minibatch(batch, draw, 1, None)
+        run.optimizer.step()
+        run.optimizer.zero_grad()
+        run.factors.append(run.imp.attached.applied)
+    return run.result()
+
+
 def whole(results):
     """The draws of all processes, lane by lane: {step: (indices, r)}."""
     found = {}

@@ -11,7 +11,7 @@ from replicated_runs import Run, engine
 
 import emais.distributed
 
-TIMEOUT, GRACE, AT = 2.0, 1.0, 5
+TIMEOUT, GRACE, AT = 1.0, 0.5, 5
 
 
 def _die():
@@ -23,7 +23,7 @@ def _raise():
 
 
 def _stall():
-    time.sleep(TIMEOUT + GRACE + 3)
+    time.sleep(TIMEOUT + GRACE + 2)
 
 
 def observe(rank, pipe, trouble):
