@@ -32,8 +32,8 @@ from transformers import (
 
 from emais.transformers import ImportanceTrainer
 
-STEPS, UNTIMED = 40, 10
-IMPORTANCE = {"warmup_epochs": 0.125}  # five of forty steps
+STEPS, UNTIMED = 30, 8
+IMPORTANCE = {"warmup_epochs": 0.16}  # five of thirty steps
 
 
 class Sequences(torch.utils.data.Dataset[dict[str, Any]]):

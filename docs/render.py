@@ -15,12 +15,14 @@ import json
 import statistics
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import make_auto
 import make_figures
 import make_harm
+import make_inspection
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import emais
@@ -32,13 +34,21 @@ from emais.experiments.analysis.verdicts import bold
 from emais.experiments.commands import read_all, read_file
 from emais.experiments.numbers import decimal, with_sd
 from emais.experiments.report.report import markdown_page
+from emais.experiments.report.tables.cells import to_markdown
+from emais.experiments.report.tables.results import tables
 from emais.experiments.report.tables.step_times import read_timings
 from emais.experiments.runs.catalogue import ITEMS
 from emais.experiments.runs.logit_study import read_study
 
 ROOT = Path(__file__).parent.parent
 TEMPLATES = ROOT / "docs" / "templates"
-GUIDES = ("guides/advice.md", "guides/weighted_sampling.md", "guides/audit.md")
+GUIDES = (
+    "guides/advice.md",
+    "guides/inspection.md",
+    "guides/weighted_sampling.md",
+    "guides/audit.md",
+    "guides/language_models.md",
+)
 PAGES = {"README.md": ROOT / "README.md"} | {
     Path(name).name: ROOT / "docs" / name for name in ("results.md", "auto.md", "costs.md", "harm.md", *GUIDES)
 }
@@ -77,8 +87,12 @@ def norms_agree(step: int) -> float:
 
 def benchmark(file: str, **wanted: Any) -> dict[str, Any]:
     """The first row of a benchmark's results that has these values."""
-    lines = (ROOT / "benchmarks/results" / file).read_text("utf-8").splitlines()
-    return next(row for row in map(json.loads, lines) if all(row[k] == v for k, v in wanted.items()))
+    return next(row for row in benchmark_rows(file) if all(row[k] == v for k, v in wanted.items()))
+
+
+def benchmark_rows(file: str) -> list[dict[str, Any]]:
+    """All rows of a benchmark's results."""
+    return [json.loads(line) for line in (ROOT / "benchmarks/results" / file).read_text("utf-8").splitlines()]
 
 
 def sampler_ms(samples: int, way: str = "emais", num: int = 128) -> float:
@@ -94,6 +108,11 @@ def weighted_sampler(what: str, samples: int, way: str = "emais") -> dict[str, A
 def arrival_ms(way: str) -> float:
     """Milliseconds of CPU time that 128 images of 3x32x32 bytes from a worker cost the training process."""
     return float(benchmark("parcels.jsonl", case="393216 bytes and labels", method=way)["cpu_ms"])
+
+
+def overheads() -> list[dict[str, Any]]:
+    """What the integrations add to a step, case by case."""
+    return [row for file in ("lightning_overhead.jsonl", "transformers_overhead.jsonl") for row in benchmark_rows(file)]
 
 
 def refit_ms() -> float:
@@ -168,6 +187,20 @@ def step_ratio(case: str, method: str, spread: bool = True) -> str:
     return f"{row['ratio']:.3f}{low_high}"
 
 
+def progress_table(facts: Facts) -> str:
+    """The table of equal progress, without its title."""
+    (table,) = tables("equal_progress", facts.records)
+    return to_markdown(replace(table, title=""))
+
+
+def steady_share(facts: Facts, model: str) -> float:
+    """What the steady rule keeps of the lead over SGD-Scan that EMAIS-auto has with the paper's rule."""
+    former = "emais-auto" if model == "lenet5" else "emais-auto-two"
+    plain = facts.mean("fmnist", 6250, "sgd-scan", model=model)
+    steady = facts.mean("fmnist", 6250, "emais-auto", model=model, rule="steady")
+    return (plain - steady) / (plain - facts.mean("fmnist", 6250, former, model=model))
+
+
 def step_ms(case: str, method: str) -> float:
     """Milliseconds of a step."""
     return float(timing(case, method)["ms"])
@@ -187,6 +220,8 @@ def environment(facts: Facts) -> Environment:
     named: dict[str, Any] = {name: getattr(facts, name) for name in dir(facts) if not name.startswith("_")}
     made.globals |= named | {"claim": claim, "beside_paper": lambda label: beside_paper(facts, label)}
     made.globals |= make_harm.names() | {
+        "progress_table": lambda: progress_table(facts),
+        "steady_share": lambda model: steady_share(facts, model),
         "study_tables": make_auto.tables,
         "replayed": make_auto.replayed,
         "replay_best": make_auto.replay_best,
@@ -198,11 +233,16 @@ def environment(facts: Facts) -> Environment:
         "weighted_sampler": weighted_sampler,
         "arrival_ms": arrival_ms,
         "refit_ms": refit_ms,
+        "overheads": overheads,
+        "benchmark_rows": benchmark_rows,
         "bytes_a_sample": bytes_a_sample,
         "audit_table": audit_table,
         "audit_gap": audit_gap,
         "audit_seeds": lambda: len({r["seed"] for r in audit_records()}),
         "audit_cpu": lambda: audit_records()[0]["cpu"],
+        "label_table": make_inspection.label_table,
+        "label_errors": make_inspection.label_errors,
+        "label_run": make_inspection.label_run,
     }
     return made
 

@@ -85,8 +85,12 @@ class Browser:
 
     def open(self, path: Path) -> None:
         """Load a file and wait for it."""
+        self.open_address(path.as_uri())
+
+    def open_address(self, address: str) -> None:
+        """Load a page and wait for it."""
         self._loaded = False
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=address)
         while not self._loaded:
             self._next()
 

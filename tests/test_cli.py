@@ -137,7 +137,7 @@ def test_words_may_come_after_options(tmp_path, capsys):
     path = tmp_path / "runs.jsonl"
     assert main([*RUN[:2], "--results", str(path), *RUN[2:], "--device", "cpu", "seed=3"]) == 0
     assert '"seed": 3' in path.read_text()
-    for wrong in ([*RUN, "--devise", "cpu"], ["report", "seed=3"]):
+    for wrong in ([*RUN, "--devise", "cpu"], ["demo", "seed=3"]):
         with pytest.raises(SystemExit):
             main(wrong)
         assert (

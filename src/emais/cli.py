@@ -138,15 +138,21 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     text = "write all tables and figures that there are results for as one page, or all runs of one file"
     report = commands.add_parser("report", help=text, description=f"{text[0].upper()}{text[1:]}.")
     report.add_argument(
+        "source", nargs="?", type=Path, metavar="RUN", help="file of `emais train`, or the log of a run (.jsonl, .csv)"
+    )
+    report.add_argument(
         "--results",
         type=Path,
         metavar="DIR|FILE",
-        default=Path("results"),
         help="folder of `emais reproduce` or file of `emais train` (default: results)",
     )
+    report.add_argument("--out", type=Path, metavar="FILE", help="(default: out/report.html)")
     report.add_argument(
-        "--out", type=Path, metavar="FILE", default=Path("out/report.html"), help="(default: out/report.html)"
+        "--watch",
+        action="store_true",
+        help="serve RUN's page to this computer until Ctrl-C, then write it to --out",
     )
+    report.add_argument("--port", type=int, default=8717, help="of --watch; 0: any that is free (default: 8717)")
     report.set_defaults(run=run_report)
 
 
@@ -191,5 +197,14 @@ def run_reproduce(args: argparse.Namespace) -> None:
 def run_report(args: argparse.Namespace) -> None:
     """Hand the options of `emais report` on."""
     from .experiments.commands import report
+    from .experiments.live import watch
 
-    report(args.results, args.out)
+    if args.source is not None and args.results is not None:
+        raise EmaisError(f"give {args.source} or --results {args.results}, not both")
+    source = args.source or args.results
+    if args.watch and source is None:
+        raise EmaisError("--watch needs the file of a run: emais report run.jsonl --watch")
+    if args.watch:
+        watch(source, args.port)
+    if args.out is not None or not args.watch:
+        report(source or Path("results"), args.out or Path("out/report.html"))

@@ -22,6 +22,7 @@ from .observing.handover import Handover
 from .observing.monitor import Monitor
 from .observing.observation import Observation
 from .observing.refreshing import refresh
+from .observing.samples import Losses, Samples, pick_samples
 from .observing.summary import Summary
 from .rates.attached import Attached
 from .rates.effective_steps import Progress
@@ -128,12 +129,6 @@ class Engine(Hooks):
         record = DrawRecord(self, index[own], r[own], everyone=(index, r))
         return Draw(self.arrays.copy(record.index), self.arrays.copy(record.r), step, record)
 
-    def loaded_draw(self, step: int, index: Tensor, r: Tensor) -> Draw:
-        """A draw from a saved state."""
-        arrays = self.arrays
-        at = arrays.number(torch.tensor(step, device=arrays.device))
-        return self.make_draw(at, arrays.array(index), arrays.array(r))
-
     def pass_length(self) -> int:
         """Steps of a whole pass over the loader: an epoch, or at most all that are left of num_steps."""
         if self.num_steps is None:
@@ -167,6 +162,14 @@ class Engine(Hooks):
         with self._settled:
             fallback, monitor = int(self.report().get("fallback_steps", 0)), self.monitor
             return monitor.recent.summary(self.progress.effective(), fallback, monitor.rule, monitor.bound, steps)
+
+    def samples(self, count: int = 100, *, losses: Losses | None = None) -> Samples:
+        """The hardest, the most unstable and the never seen samples, at most `count` of each: O(M), for analysis.
+
+        losses: of all samples (M,), or a function from indices (n,) to losses (n,) that is asked for those listed.
+        """
+        with self._settled:
+            return pick_samples(self.name, self.step, self.sample_statistics(), count, losses)
 
     # ---- observing
 

@@ -15,6 +15,7 @@ from .loading.draw import Draw, Score
 from .observing.observation import Observation
 from .statistics.arrays import Number
 from .statistics.limits import Limit
+from .statistics.per_sample import SampleStatistics
 
 
 def _to_its_end(init: Callable[..., None]) -> Callable[..., None]:
@@ -79,6 +80,10 @@ class Hooks:
     def report(self) -> dict[str, Any]:
         """Further numbers for `diagnostics`."""
         return {}
+
+    def sample_statistics(self) -> SampleStatistics | None:
+        """What is known of each sample, for `samples`; None where the method keeps nothing of the kind."""
+        return None
 
     def saved_settings(self) -> dict[str, Any]:
         """Settings that must agree between a saved state and the engine that loads it."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .errors import EmaisError, check_index
+from .loading.draw import Draw
 from .statistics.limits import ABOVE_0, AS_SAVED, FROM_0, Limit
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ def load(engine: Engine, state: dict[str, Any]) -> None:
         engine.load_state(before["state"])
         raise EmaisError(f"{engine.name} cannot take this state over ({error}): {AS_SAVED}") from error
     engine.monitor.load_state_dict(state["monitor"])
-    engine.passes.load_state_dict(state["passes"], engine.loaded_draw)
+    engine.passes.load_state_dict(state["passes"], partial(loaded_draw, engine))
     engine.progress.saved.copy_(state["effective"])
     engine.attached.restore(state["used"].tolist(), float(state["applied"]))
 
@@ -67,6 +69,13 @@ def check_sizes(engine: Engine, state: Any) -> None:
             f"the state has {saved} samples a step over all processes, this engine {size} x {engine.batch_size} = "
             f"{engine.global_batch_size}: go on with {way}"
         )
+
+
+def loaded_draw(engine: Engine, step: int, index: Tensor, r: Tensor) -> Draw:
+    """A draw that was on its way when the state was saved."""
+    arrays = engine.arrays
+    at = arrays.number(torch.tensor(step, device=arrays.device))
+    return engine.make_draw(at, arrays.array(index), arrays.array(r))
 
 
 # ---- structure

@@ -2,7 +2,17 @@
 
 import pytest
 import torch
-from replicated_runs import BATCH, counted, differences, drew_something_else, made_alone, noise, train, train_to_the_end, whole
+from replicated_runs import (
+    BATCH,
+    counted,
+    differences,
+    drew_something_else,
+    made_alone,
+    noise,
+    train,
+    train_to_the_end,
+    whole,
+)
 
 METHODS = ("sgd-scan", "sgd-uni", "rais", "confidence", "confvar", "emais", "emais-auto", "audit")
 

@@ -8,7 +8,7 @@ import pytest
 from lightning_task import quiet
 from places import DOCS, ROOT
 
-PAIR = [ROOT / "examples" / "05_lightning" / name for name in ("before.py", "after.py")]
+PAIR = [ROOT / "examples" / "07_lightning" / name for name in ("before.py", "after.py")]
 # of a page that is run as it stands
 pytestmark = [*quiet, pytest.mark.filterwarnings("ignore:The dirpath has changed")]
 

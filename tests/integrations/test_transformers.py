@@ -220,7 +220,7 @@ def test_numbers_are_logged_with_the_training_loss(tmp_path):
         assert row["emais/n_ems"] > 0
         assert row["emais/lr_scale"] > 0
     assert [row["emais/score"] for row in trained if "emais/score" in row]  # where it can be told
-    assert trained[-1]["emais/n_ems"] == pytest.approx(ours.importance.summary().n_ems)
+    assert trained[-1]["emais/n_ems"] == pytest.approx(ours.importance.summary(5).n_ems)
     assert not [row for row in history if "loss" not in row and any(name.startswith("emais/") for name in row)]
 
 

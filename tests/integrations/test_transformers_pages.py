@@ -10,7 +10,7 @@ from places import DOCS, ROOT
 
 TRAINER, LOOP = (
     [ROOT / "examples" / folder / f"{name}.py" for name in ("before", "after")]
-    for folder in ("06_transformers", "07_accelerate")
+    for folder in ("08_transformers", "09_accelerate")
 )
 
 
@@ -18,7 +18,12 @@ TRAINER, LOOP = (
 def _elsewhere(tmp_path, monkeypatch):
     """They write their files into the present folder, and accelerate keeps one configuration in a process."""
     monkeypatch.chdir(tmp_path)
+    forget_configuration()  # that of a test before
     yield
+    forget_configuration()
+
+
+def forget_configuration():
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
 

@@ -1,5 +1,6 @@
 """Every example, and the loop that the README shows, runs as it stands."""
 
+import json
 import re
 import runpy
 
@@ -18,6 +19,20 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem
 def test_example_runs_and_reports(path, capsys):
     runpy.run_path(str(path), run_name="__main__")
     assert TOLD.get(path.stem, "S(W)") in capsys.readouterr().out
+
+
+def test_the_notebook_runs(capsys):
+    """Its code cells, one after the other; what it prints is not kept in it."""
+    cells = json.loads((ROOT / "examples" / "tour.ipynb").read_text("utf-8"))["cells"]
+    names: dict[str, object] = {}
+    for cell in (cell for cell in cells if cell["cell_type"] == "code"):
+        assert cell["outputs"] == []
+        exec("".join(cell["source"]), names)
+    told = capsys.readouterr().out
+    assert "a minibatch of 32 acts like one of" in told
+    steps = {method: imp.step for method, (imp, _, _) in names["runs"].items()}
+    assert steps["sgd-scan"] == 1500 > steps["emais-auto"]
+    assert max(error for _, _, error in names["runs"].values()) < 6
 
 
 def test_weighted_sampling_helps_rare_classes():

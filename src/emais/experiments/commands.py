@@ -16,6 +16,7 @@ from .analysis.paper import SEEDS
 from .analysis.settings import STAR
 from .config import Config, choose
 from .files import write_whole
+from .live import is_log, log_text
 from .report.figures import scatter
 from .report.report import html
 from .report.summary import summary_lines
@@ -155,7 +156,7 @@ def run_by_data(
 def report(source: Path, out: Path) -> None:
     """All tables and figures as one page, or, where a file is given, all its runs."""
     must_be_file("--out", out, "report.html")
-    one_file = source.is_file() or source.suffix == ".jsonl"
+    one_file = source.is_file() or source.suffix in (".jsonl", ".csv")
     text = report_of_file(source) if one_file else report_of_folder(source)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, text)
@@ -163,10 +164,12 @@ def report(source: Path, out: Path) -> None:
 
 
 def report_of_file(path: Path) -> str:
-    """The page of all runs of one file."""
+    """The page of all runs of one file, or of the one whose log it is."""
+    if is_log(path):
+        return log_text(path)
     records = read_file(path, known=True)
     if not records:
-        raise EmaisError(f"there are no results in {path}: give a file that `emais train` has written")
+        raise EmaisError(f"there are no results in {path}: give a file that `emais train` has written, or a log")
     return own_page(records, path)
 
 

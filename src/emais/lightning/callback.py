@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ..engine import Engine
 from ..errors import EmaisError
+from ..log import log_numbers
 from ..methods import create
 from .checks import FORGOTTEN, NOT_OURS, check_length, check_settings, check_trainer, checked_dataloader
 from .training import TrainLoader, train_loader
@@ -141,9 +142,9 @@ class ImportanceSampling(Callback):
         every = trainer.log_every_n_steps
         if not (every and step) or step % every or step == self._logged or trainer.barebones:
             return
-        self._logged, seen = step, engine.summary()
-        module.log("emais/n_ems", seen.n_ems, prog_bar=True)
-        module.log_dict({"emais/score": seen.score, "emais/lr_scale": seen.lr_scale})
+        self._logged, numbers = step, log_numbers(engine, every)
+        module.log("emais/n_ems", numbers.pop("emais/n_ems"), prog_bar=True)
+        module.log_dict(numbers)
 
     # ---- saving
 

@@ -11,6 +11,7 @@ from ..observing.observation import Observation
 from ..statistics.arrays import Array, Number
 from ..statistics.fallback import Fallback
 from ..statistics.limits import Limit
+from ..statistics.per_sample import SampleStatistics
 from ..statistics.scores import EMAScores
 from .weighted import Weighted
 
@@ -91,6 +92,11 @@ class EMAIS(Weighted):
     def report(self) -> dict[str, Any]:
         """fallback_steps: steps so far that were drawn uniformly because the sampler was worse."""
         return {} if self._fallback is None else {"fallback_steps": self._fallback.steps()}
+
+    def sample_statistics(self) -> SampleStatistics:
+        """Algorithm 1's mean, and the root of its variance."""
+        s = self._scores
+        return SampleStatistics(s.mean, s.var.sqrt(), s.last_step, self.all_weights(), self.probabilities())
 
     def all_weights(self) -> Tensor:
         """ComputeImportance for all samples."""

@@ -13,6 +13,7 @@ from ..observing.observation import Observation
 from ..statistics.arrays import Array
 from ..statistics.candidates import CandidateScores
 from ..statistics.limits import FROM_0, Limit
+from ..statistics.per_sample import SampleStatistics
 from .emais import UNSEEN
 from .weighted import Weighted
 
@@ -100,6 +101,13 @@ class EMAISAuto(Weighted):
     def all_weights(self) -> Tensor:
         """The weights of all samples under the active candidate."""
         return self._scores.weights(self._active)
+
+    def sample_statistics(self) -> SampleStatistics:
+        """The moving mean with the longest memory, and how far those with shorter ones lie apart."""
+        s = self._scores
+        mean = s.means[s.factors.index(max(s.factors))]
+        deviation = s.means.std(0, correction=0)  # 0 with one factor
+        return SampleStatistics(mean, deviation, s.last_step, self.all_weights(), self.probabilities())
 
     def report(self) -> dict[str, Any]:
         """tau_factor and power of who draws; switches so far; trace_C_A: of each candidate, over the active one's."""

@@ -226,8 +226,8 @@ def arrays_on(device: torch.device | str = "cpu", resident: bool | None = None) 
     device = torch.device(device)
     if not isinstance(resident, bool | None) or (resident is False and device.type != "cpu"):
         raise EmaisError(
-            f"resident must be True or False, and True on {device}, got {resident!r}: leave it out, or make the engine "
-            "without device="
+            f"resident must be True or False, and True on {device}, got {resident!r}: leave it out, or make the "
+            "engine without device="
         )
     if resident is None:
         resident = device.type != "cpu"

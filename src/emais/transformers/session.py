@@ -11,12 +11,12 @@ import torch
 
 from ..engine import Engine
 from ..errors import EmaisError
+from ..log import log_numbers
 from ..methods import create
 from .items import ExpectedItems
 from .minibatches import Minibatches
 
 STATE_NAME = "emais.pt"  # in a checkpoint folder
-LOGGED = ("n_ems", "score", "lr_scale")
 _FOR_WORKERS = ("timeout", "multiprocessing_context", "prefetch_factor", "persistent_workers")
 _TAKEN = ("collate_fn", "num_workers", "pin_memory", "in_order", *_FOR_WORKERS)  # of the Trainer's DataLoader
 NO_STATE = (
@@ -55,11 +55,9 @@ class Session:
         if self._handle is not None:
             self._handle.remove()
 
-    def report(self) -> dict[str, float]:
-        """What is logged: numbers of the latest epoch, those that there are."""
-        found = self.engine.summary()
-        numbers = {f"emais/{name}": float(getattr(found, name)) for name in LOGGED}
-        return {name: value for name, value in numbers.items() if math.isfinite(value)}
+    def report(self, steps: int) -> dict[str, float]:
+        """What is logged: numbers of so many steps, of at most an epoch; those that are finite."""
+        return {name: value for name, value in log_numbers(self.engine, steps).items() if math.isfinite(value)}
 
     def save(self, folder: str) -> None:
         """Write the state into a checkpoint folder."""

@@ -144,9 +144,9 @@ class ImportanceMixin(Host):
     # ---- logs and checkpoints
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """As of the Trainer; the training loss comes with emais/n_ems, emais/score and emais/lr_scale."""
+        """As of the Trainer; the training loss comes with emais/n_ems and the other numbers of `emais.log_numbers`."""
         if self._session is not None and "loss" in logs:
-            logs = logs | self._session.report()
+            logs = logs | self._session.report(max(1, int(self.state.logging_steps or 1)))
         super().log(logs, *args, **kwargs)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:

@@ -67,9 +67,14 @@ class Page:
     completes: str = ""
 
 
-def render(page: Page) -> str:
+def render(page: Page, live: str = "") -> str:
     """The HTML of a page."""
-    return environment().get_template("page.html").render(page=page)
+    return from_template("page.html", page, live)
+
+
+def from_template(name: str, page: object, live: str = "") -> str:
+    """The HTML of a page with another template; live: names the version of one that refreshes itself."""
+    return environment().get_template(name).render(page=page, live=live)
 
 
 def terms() -> str:

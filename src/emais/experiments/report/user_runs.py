@@ -41,8 +41,8 @@ def config_of(record: Record) -> Config | None:
         return None
 
 
-def own_page(records: Sequence[Record], source: Path) -> str:
-    """A page of runs of one's own, whatever was run; source: the file that they are in."""
+def own_page(records: Sequence[Record], source: Path, live: str = "") -> str:
+    """A page of runs of one's own, whatever was run; source: the file that they are in; live: as of `render`."""
     page = Page(
         title="EMAIS: runs side by side",
         short="Report",
@@ -52,7 +52,7 @@ def own_page(records: Sequence[Record], source: Path) -> str:
         command=f"emais report --results {shlex.quote(str(source))}",
         star=STAR,
     )
-    return render(page)
+    return render(page, live)
 
 
 def own_sections(records: Sequence[Record]) -> list[Section]:

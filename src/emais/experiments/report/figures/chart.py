@@ -90,8 +90,10 @@ def y_axis(chart: Chart) -> Axis:
     """An axis that holds all means, bands and references, with a little air."""
     points = [point for own in chart.points() for point in own]
     ends = [v for _, m, s in points for v in ((m, m - s, m + s) if math.isfinite(s) else (m,))]
-    low, high = (log_ends if chart.log_y else even_ends)(chart, ends, [m for _, m, _ in points])
-    low, high = (v if fixed is None else fixed for v, fixed in ((low, chart.y_from), (high, chart.y_to)))
+    free = (log_ends if chart.log_y else even_ends)(chart, ends, [m for _, m, _ in points])
+    low, high = (v if fixed is None else fixed for v, fixed in zip(free, (chart.y_from, chart.y_to), strict=True))
+    if not low < high:  # all values lie beyond a fixed end
+        low, high = free
     return Axis(low, high, PLOT.bottom, PLOT.top, chart.log_y)
 
 
@@ -105,7 +107,7 @@ def even_ends(chart: Chart, ends: Sequence[float], means: Sequence[float]) -> tu
     """Of an even axis, which ends at 0 where all values are positive."""
     shown = [*ends, *(v for v, _ in chart.references)] or [0.1, 1.0]
     low, high = min(shown), max(shown)
-    air = 0.06 * (high - low) or 0.5
+    air = 0.06 * (high - low) or max(0.5, 1e-9 * abs(high))  # 0.5 is lost beside a very large number
     return (max(0.0, low - air) if low >= 0 else low - air), high + air
 
 

@@ -79,9 +79,11 @@ def log_ticks(low: float, high: float) -> list[float]:
 def tick_label(value: float) -> str:
     """Plain digits, thin spaces in long numbers.
 
-    >>> tick_label(0.05), tick_label(25000.0).split(), tick_label(1e-4)
-    ('0.05', ['25', '000'], '1e−4')
+    >>> tick_label(0.05), tick_label(25000.0).split(), tick_label(1e-4), tick_label(2e12)
+    ('0.05', ['25', '000'], '1e−4', '2e+12')
     """
+    if abs(value) >= 1e10:
+        return f"{value:.4g}".replace("-", "\u2212")
     if abs(value) >= 10000:
         return f"{value:,.0f}".replace(",", "\u2009")
     if 0 < abs(value) < 1e-3:

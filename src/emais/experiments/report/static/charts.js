@@ -1,5 +1,5 @@
 // Charts that stand together show their values at the step under the pointer; a click on a legend hides a line.
-for (const group of document.querySelectorAll('.charts')) {
+const bindGroup = group => {
   const charts = [...group.querySelectorAll('.chart')].map(f => ({
     svg: f.querySelector('svg'), hover: f.querySelector('.hover'), cross: f.querySelector('.cross'),
     dots: f.querySelectorAll('.dot'), texts: f.querySelectorAll('output'), where: f.querySelector('.where b'),
@@ -19,10 +19,15 @@ for (const group of document.querySelectorAll('.charts')) {
       show(s.x[nearest(s.at.map(p => p[0]), px)], true); });
     c.svg.addEventListener('pointerleave', () => show(Infinity, false));
   }
-}
-for (const item of document.querySelectorAll('.legend li[class^=s]')) {
+};
+const bindKey = item => {
   const flip = () => item.closest('.charts').classList.toggle('off-' + item.className.slice(1));
   item.tabIndex = 0; item.setAttribute('role', 'button'); item.title = 'click to hide or show';
   item.addEventListener('click', flip);
   item.addEventListener('keydown', e => { if (e.key === 'Enter' || e.key === ' ') { e.preventDefault(); flip(); } });
-}
+};
+const bindCharts = () => {
+  document.querySelectorAll('.charts').forEach(bindGroup);
+  document.querySelectorAll('.legend li[class^=s]').forEach(bindKey);
+};
+bindCharts();

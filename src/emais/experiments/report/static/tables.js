@@ -5,7 +5,7 @@ const compare = (a, b, numeric) => {
   const x = key(a), y = key(b);
   return x === null || y === null ? (x === null) - (y === null) : x - y;
 };
-for (const table of document.querySelectorAll('table.sortable')) {
+const bindTable = table => {
   const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
   heads.forEach((head, k) => head.querySelector('button').addEventListener('click', () => {
     const down = head.getAttribute('aria-sort') === 'ascending', numeric = head.classList.contains('number');
@@ -16,4 +16,6 @@ for (const table of document.querySelectorAll('table.sortable')) {
       || (down ? -1 : 1) * compare(a.cells[k], b.cells[k], numeric));
     body.append(...rows);
   }));
-}
+};
+const bindTables = () => document.querySelectorAll('table.sortable').forEach(bindTable);
+bindTables();

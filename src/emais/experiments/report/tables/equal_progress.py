@@ -17,7 +17,7 @@ from .harm import signed
 from .rows import count_cell, empty, number_cell, value_cell
 
 PLACE = ("data", "network", "lr", "T", "run", "seeds")
-MEASURED_COLUMNS = ("steps, % of T", "test error (%)", "difference", "train loss", "difference ")
+MEASURED_COLUMNS = ("steps, % of T", "test error (%)", "its difference", "train loss", "its difference ")
 
 
 def progress_table(item: Item, records: Sequence[Record]) -> Table:

@@ -1,0 +1,133 @@
+"""The gallery: pictures inside the page, text and labels escaped, and a page that a browser shows as it should."""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+import torch
+from browser import CHROMIUM, Browser
+from page_checks import accessible, fits
+
+import emais
+from emais.errors import EmaisError
+from emais.experiments.report.gallery import gallery, write_gallery
+from emais.experiments.report.inline_pictures import data_uri, png
+
+HOSTILE = "<script>document.title = 'hit'</script><img src=x onerror=\"document.title = 'hit'\">"
+
+
+@pytest.fixture
+def samples():
+    """Of 12 samples 4 were never seen."""
+    imp = emais.EMAIS(12, batch_size=4)
+    for _ in range(2):
+        draw, z = imp.draw(), torch.zeros(4, 2, requires_grad=True)
+        imp.observe((z * torch.rand(4, 2)).sum(1), z, draw)
+    return imp.samples(5, losses=torch.arange(12.0))
+
+
+def decoded(picture):
+    """Width, height, kind and pixels of a PNG file that has one IDAT and no filters."""
+    width, height, depth, kind = struct.unpack(">IIBB", picture[16:26])
+    start = picture.index(b"IDAT")
+    (length,) = struct.unpack(">I", picture[start - 4 : start])
+    data = picture[start + 4 : start + 4 + length]
+    assert struct.unpack(">I", picture[start + 4 + length : start + 8 + length])[0] == zlib.crc32(b"IDAT" + data)
+    lines = zlib.decompress(data)
+    size = len(lines) // height
+    assert depth == 8
+    return width, height, kind, [list(lines[k * size + 1 : (k + 1) * size]) for k in range(height)]
+
+
+def test_png():
+    grey = torch.tensor([[0, 128, 255], [1, 2, 3]], dtype=torch.uint8)
+    assert decoded(png(grey)) == (3, 2, 0, grey.tolist())
+    assert decoded(png(grey[None])) == decoded(png(grey))
+    assert decoded(png(grey.float() / 255)) == decoded(png(grey))
+    colour = torch.tensor([[[1.0]], [[2.0]], [[float("nan")]]])
+    assert decoded(png(colour)) == (1, 1, 2, [[255, 255, 0]])
+    for wrong in (torch.zeros(3), torch.zeros(2, 4, 4), torch.zeros(0, 4)):
+        with pytest.raises(EmaisError, match=r"must be \(H, W\)"):
+            png(wrong)
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [(b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF89a", "gif"), (b"RIFF1234WEBP", "webp"),
+     (b" \n<svg>", "svg+xml"), (b"<?xml", "svg+xml")],
+)  # fmt: skip
+def test_kinds_of_pictures(start, kind):
+    assert data_uri(start + b"rest") == f"data:image/{kind};base64,{base64.b64encode(start + b'rest').decode()}"
+
+
+def test_bytes_that_are_no_picture_are_refused():
+    with pytest.raises(EmaisError, match="give text as str"):
+        data_uri(b"hello")
+
+
+def test_pictures_and_labels(samples):
+    seen = []
+
+    def render(index):
+        seen.append(index)
+        return torch.full((2, 2), index / 12)
+
+    text = gallery(samples, render, labels=torch.arange(12) * 11)
+    listed = [s.index for s in (*samples.hardest, *samples.unstable, *samples.never_seen)]
+    assert seen == listed
+    assert len(samples.never_seen) == 4
+    pictures = re.findall(r'<img src="data:image/png;base64,([^"]*)" alt="Sample (\d+): (\d+)">', text)
+    assert [int(index) for _, index, _ in pictures] == listed
+    assert all(int(label) == 11 * int(index) for _, index, label in pictures)
+    assert decoded(base64.b64decode(pictures[0][0]))[3][0][0] == round(255 * listed[0] / 12)
+    assert not re.search(r"https?:|//[a-z]|<script", text)
+
+
+def test_what_a_data_set_holds_is_escaped(samples):
+    text = gallery(samples, lambda index: HOSTILE + "\ud800", labels=lambda index: HOSTILE, title=HOSTILE)
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "&lt;script&gt;" in text
+    assert "script-src 'none'" in text
+    svg = gallery(samples, lambda index: HOSTILE.replace("<script", "<svg><script").encode())
+    assert "<svg" not in svg  # in an image, where nothing runs
+
+
+def test_long_text_is_cut(samples):
+    assert "x" * 1000 + "…<" in gallery(samples, lambda index: "x" * 5000)
+
+
+def test_what_is_written(samples, tmp_path):
+    path = write_gallery(str(tmp_path / "new" / "page.html"), samples)
+    assert path.read_text("utf-8") == gallery(samples)
+    with pytest.raises(EmaisError, match=r"is a folder: give a file, e\.g\. .*samples\.html"):
+        write_gallery(tmp_path, samples)
+    with pytest.raises(EmaisError, match="got int for sample"):
+        write_gallery(path, samples, lambda index: 3)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed here")
+def test_the_gallery_in_a_browser(samples, tmp_path: Path):
+    words = write_gallery(tmp_path / "words.html", samples, lambda index: HOSTILE + "w" * 200, labels=lambda i: HOSTILE)
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="4" height="4">{HOSTILE}</svg>'.encode()
+    pictures = write_gallery(
+        tmp_path / "pictures.html", samples, lambda index: svg if index % 2 else torch.rand(3, 8, 8), labels=["l"] * 12
+    )
+    with Browser(tmp_path / "profile") as browser:
+        for page in (words, pictures):
+            for width in (1200, 400):
+                size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+                browser.call("Emulation.setDeviceMetricsOverride", **size)
+                browser.open(page)
+                assert browser.run("document.title") == "Samples to look at"
+                fetched = browser.run("performance.getEntriesByType('resource').map(e => e.name)")
+                assert [name for name in fetched if not name.startswith("data:")] == []
+                assert fits(browser)
+                assert accessible(browser) == []
+        assert browser.run("[...document.images].every(i => i.complete)")
+        assert browser.problems == []
