@@ -174,7 +174,7 @@ class WeightedSampler(Sampler[list[int]]):
 
     def _make_draw(self, step: int, index: Tensor, r: Tensor) -> Draw:
         # whoever writes to the draw's tensors changes nothing in the record
-        return Draw(index.clone(), r.clone(), step, DrawRecord(self, index, r, (index, r)))
+        return Draw(index.clone(), r.clone(), step, DrawRecord(self, index, r))
 
     def _count_as_delivered(self) -> None:
         """Without `receive`, a minibatch counts as delivered as soon as it is drawn."""

@@ -90,7 +90,7 @@ def test_norms_travel(known):
     norms, parts = g.norm(dim=1), []
     for i, a, b, n in zip(*(x.chunk(2) for x in (index, r, g, norms)), strict=True):
         mean = (a @ b / len(a)).norm()[None] if known else n[:0]
-        record = DrawRecord(None, i.numpy(), a.numpy(), (i.numpy(), a.numpy()))
+        record = DrawRecord(None, i.numpy(), a.numpy())
         parts.append(from_norms(7, record, torch.cat((n, mean)).numpy(), None, ARRAYS))
     found, _ = gathered(parts)
     sums, separate = found.sums(ARRAYS), [part.sums(ARRAYS) for part in parts]

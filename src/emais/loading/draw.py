@@ -22,8 +22,8 @@ class DrawRecord:
     owner: object
     index: Array  # where the statistics live, so that no copy has to be moved back
     r: Array
-    everyone: tuple[Array, Array]  # index and r of all processes that train on this minibatch
     used: bool = False
+    everyone: tuple[Array, Array] | None = None  # index and r of all processes that train on the minibatch
 
 
 class Draw:

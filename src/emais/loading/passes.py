@@ -109,8 +109,9 @@ class PassTracker:
                 "index": torch.empty(len(ahead), width, dtype=torch.int64),
                 "r": torch.empty(len(ahead), width, dtype=torch.float32),
             }
-        for k, draw in enumerate(ahead):
-            found["index"][k], found["r"][k] = (torch.as_tensor(x) for x in draw._record.everyone)
+        for k, record in enumerate(draw._record for draw in ahead):
+            whole = record.everyone or (record.index, record.r)
+            found["index"][k], found["r"][k] = map(torch.as_tensor, whole)
         return {"delivered": self.delivered, **found}
 
     def load_state_dict(self, state: dict[str, Any], make_draw: Callable[[int, Tensor, Tensor], Draw]) -> None:
