@@ -10,7 +10,8 @@ import warnings
 import torch
 import torch.distributed as dist
 
-START = multiprocessing.get_context("spawn")
+START = multiprocessing.get_context("forkserver")  # imports torch once, for all processes
+START.set_forkserver_preload(["torch", "torch.distributed", "emais"])
 
 
 def join_group(rank, size, path):
@@ -82,9 +83,10 @@ def run_apart(function, size, folder, seconds=60, environments=None):
     path = folder / f"store-{time.monotonic_ns()}"
     ends = [START.Pipe() for _ in range(size)]
     processes, before = [], dict(os.environ)
+    start = multiprocessing.get_context("spawn") if environments else START
     for rank, (_, theirs) in enumerate(ends):
         os.environ.update((environments or {}).get(rank, {}))
-        processes.append(START.Process(target=_apart, args=(function, rank, size, path, theirs)))
+        processes.append(start.Process(target=_apart, args=(function, rank, size, path, theirs)))
         processes[-1].start()
         os.environ.clear()
         os.environ.update(before)
