@@ -34,6 +34,16 @@ def exact(monkeypatch):
     monkeypatch.setattr("emais.experiments.train.resnet_run.cudnn_benchmark", nullcontext)
 
 
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory):
+    """Two processes with a group, for tests/distributed."""
+    from process_pool import Pool  # beside those tests
+
+    pool = Pool(2, tmp_path_factory.mktemp("pair"))
+    yield pool
+    pool.close()
+
+
 @pytest.fixture
 def task():
     """(data set of 96 samples, linear model): small enough to run Algorithm 2 by hand beside it."""

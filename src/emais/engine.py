@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from . import state as saving
+from .distributed import agree_on_lag, replicas
 from .draws.source import DeviceSource, DrawSource, HostSource
-from .errors import EmaisError, UnknownOption, number_from_0, positive_float, positive_int, usable_device, whole_number
+from .errors import EmaisError, UnknownOption, positive_int, usable_device, whole_number
 from .hooks import Hooks
 from .loading.draw import Draw, DrawRecord, Score
 from .loading.loader import Loader
@@ -39,7 +40,8 @@ class Engine(Hooks):
     effective_steps: True ends the run when its steps are worth num_steps ordinary ones; a number does so for passes of
     one epoch each. max_scale bounds the learning-rate factor (None: 32, or 10 for a steady rule); smoothing in [0, 1)
     averages the sums behind the other rules over steps (0: the paper); unbiased corrects the traces for the plug-in
-    mean.
+    mean. process_group: processes that train one model together, each with batch_size samples a step; they wait for
+    each other at most `timeout` seconds (docs/distributed.md).
     """
 
     def __init__(
@@ -55,6 +57,9 @@ class Engine(Hooks):
         max_scale: float | None = None,
         smoothing: float = 0.0,
         unbiased: bool = False,
+        process_group: Any = None,
+        sharded: bool = False,
+        timeout: float = 1800.0,
         **unknown: Any,
     ) -> None:
         for option in unknown:
@@ -62,25 +67,28 @@ class Engine(Hooks):
         self.num_samples = num_samples = positive_int("num_samples", num_samples)
         self.batch_size = batch_size = positive_int("batch_size", batch_size)
         self.num_steps = num_steps = None if num_steps is None else positive_int("num_steps", num_steps)
-        seed = whole_number("seed", seed, 0, 2**63 - 1)
-        if not isinstance(unbiased, bool):
-            raise EmaisError(f"unbiased must be True or False, got {unbiased!r}")
-        smoothing = number_from_0("smoothing", smoothing, below=1)
-        self.seed, self.device = seed, usable_device(device)
+        self.seed, self.device = seed, device = whole_number("seed", seed, 0, 2**63 - 1), usable_device(device)
         self.arrays = arrays_on(self.device, resident)
-        max_scale = None if max_scale is None else positive_float("max_scale", max_scale)
-        self.monitor = Monitor(smoothing, unbiased, max_scale, self.arrays, epoch := -(-num_samples // batch_size))
-        drawn = self.candidates or batch_size  # samples that the source gives a step
+        self.replicas = group = replicas(self, process_group, sharded, timeout)
+        self.global_batch_size = whole = batch_size * (group.size if group else 1)  # samples a step, of all processes
+        self.own_seed = group.own_seed(seed) if group else seed  # for random numbers that processes do not share
+        self.monitor = Monitor(smoothing, unbiased, max_scale, self.arrays, epoch := -(-num_samples // whole))
+        drawn = self.candidates or whole  # samples that the source gives a step
         if self.arrays.resident:
             self.source: DrawSource = DeviceSource(num_samples, drawn, seed, self.epoch_steps, num_steps, self.device)
         else:
             self.source = HostSource(num_samples, drawn, seed, self.epoch_steps)
-        self._handover = Handover(self.arrays, self._absorb, self.source.prepare)
+        self._handover = Handover(self.arrays, self._absorb, self.source.prepare, group)
         self._settled, self.lock = self._handover, self._handover.lock
         self.diagnostics = Diagnostics(self.monitor, self._settled, self.estimator, self.report)
         self.progress = Progress(effective_steps, num_steps, self.arrays)
         self.attached = Attached(self.monitor, self.progress, self._settled, self.scale, 2 * epoch)
         self.passes = PassTracker()
+
+    def made(self) -> None:
+        """The constructor of the method has run to its end: compare its settings with those of other processes."""
+        if self.replicas:
+            self.replicas.connect(self)
 
     def __repr__(self) -> str:
         sizes = f"num_samples={self.num_samples}, batch_size={self.batch_size}, num_steps={self.num_steps}"
@@ -90,7 +98,7 @@ class Engine(Hooks):
         """Settings that must agree between a saved state and the engine that loads it."""
         report = {name: getattr(self.monitor, name) for name in ("smoothing", "unbiased", "max_scale")}
         report["effective_steps"] = self.progress.goal
-        return {"num_samples": self.num_samples, "batch_size": self.batch_size, "seed": self.seed, **report}
+        return {"num_samples": self.num_samples, "batch_size": self.global_batch_size, "seed": self.seed, **report}
 
     # ---- drawing
 
@@ -100,14 +108,10 @@ class Engine(Hooks):
         A DataLoader in place of `dataset` hands over its data set and its options; those given here replace its own.
         score: only for methods that look at more samples than they train on; see `Presampling`.
         """
-        if score is not None and not self.needs_score:
-            raise EmaisError(f"{self.name} needs no score=: only presampling looks at candidates before it draws")
-        if self.arrays.resident:
-            raise EmaisError(
-                f"this engine is resident on {self.device}: call draw() and index data that lies there, or make the "
-                "engine without device= and resident= to load data through a DataLoader (the model may be anywhere)"
-            )
-        return Loader(self, dataset, options, score)
+        loader = Loader(self, dataset, options, score)
+        with self._settled:
+            agree_on_lag(self, loader.ahead)
+        return loader
 
     def draw(self) -> Draw:
         """The next draw, for data that is indexed directly. On a CUDA device: no host sync, can be captured."""
@@ -121,12 +125,14 @@ class Engine(Hooks):
     def make_draw(self, step: int | Tensor, index: Array, r: Array) -> Draw:
         """A draw of this engine, of samples and r that belong together."""
         # the draw has copies of its own: whoever writes to its tensors changes nothing in the record
-        return Draw(self.arrays.copy(index), self.arrays.copy(r), step, DrawRecord(self, index, r))
+        own = self.replicas.lanes if self.replicas else slice(None)
+        record = DrawRecord(self, index[own], r[own], everyone=(index, r))
+        return Draw(self.arrays.copy(record.index), self.arrays.copy(record.r), step, record)
 
     def pass_length(self) -> int:
         """Steps of a whole pass over the loader: an epoch, or at most all that are left of num_steps."""
         if self.num_steps is None:
-            return -(-self.num_samples // self.batch_size)
+            return -(-self.num_samples // self.global_batch_size)
         return max(0, self.progress.at_most(self.num_steps - self.step))
 
     def begin_pass(self) -> Pass:
@@ -224,6 +230,8 @@ class Engine(Hooks):
         return checked_record(self, losses, draw)
 
     def _absorb(self, observed: Observation) -> None:
+        if self.replicas:
+            self.replicas.hold(self, int(observed.step) + self.replicas.lag)
         attached = self.attached.scalers
         self.monitor.add(observed)
         if attached:
@@ -285,12 +293,6 @@ class Engine(Hooks):
         """Everything an exact resume needs; minibatches drawn ahead by workers are delivered again."""
         with self._settled:
             return saving.save(self)
-
-    def __getstate__(self) -> Any:
-        raise EmaisError(
-            f"{type(self).__name__} cannot be copied or pickled: save its state_dict(), and load that into one "
-            "made alike"
-        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state_dict`; one of another engine, or a damaged one, is refused by name and changes nothing."""

@@ -48,6 +48,17 @@ def positive_int(name: str, value: object) -> int:
     return whole
 
 
+def truth(name: str, value: object) -> bool:
+    """Return `value` if it is True or False, or say what was given.
+
+    >>> truth("unbiased", True)
+    True
+    """
+    if not isinstance(value, bool):
+        raise EmaisError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
 def whole_number(name: str, value: object, low: int, high: int) -> int:
     """Return `value` as an int from `low` to `high`, or say what was given.
 

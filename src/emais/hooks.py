@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .errors import UnknownOption
+from .errors import EmaisError, UnknownOption
 from .loading.draw import Draw, Score
 from .observing.observation import Observation
 from .statistics.arrays import Number
 from .statistics.limits import Limit
 from .statistics.per_sample import SampleStatistics
+
+
+def _to_its_end(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that calls `made` last, unless a class further down has one that is still running."""
+
+    @wraps(init)
+    def construct(self: Hooks, *args: Any, **settings: Any) -> None:
+        init(self, *args, **settings)
+        if type(self).__init__ is construct:
+            self.made()
+
+    return construct
 
 
 class Hooks:
@@ -25,9 +37,18 @@ class Hooks:
     estimator = "mean(r * losses): unbiased"  # what the training loss is, in words
     needs_gradients = False  # whether `signal` looks at gradients, so that norms alone cannot serve
     needs_score = False  # whether the loader takes score=, a look at candidates before the draw
+    alone = ""  # why a method cannot train on several processes, in words; empty: it can
     epoch_steps: int | None = 0  # steps that come from epochs without replacement; None: all
     candidates: int | None = None  # samples to look at in each step; None: those to train on
     rule = "none"  # of `attach` when none is given; of linear and steady, the Adam family gets the square root
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _to_its_end(cls.__init__)  # type: ignore[method-assign]
+
+    def made(self) -> None:
+        """What is left to do when the constructor, whichever class it is of, has run to its end."""
 
     def learn(self, observed: Observation) -> None:
         """Take in a minibatch that was trained on."""
@@ -71,6 +92,12 @@ class Hooks:
     def state(self) -> dict[str, Tensor]:
         """The method's own tensors, on the CPU."""
         return {}
+
+    def __getstate__(self) -> Any:
+        raise EmaisError(
+            f"{type(self).__name__} cannot be copied or pickled: save its state_dict(), and load that into one "
+            "made alike"
+        )
 
     def nbytes(self) -> int:
         """Bytes of state that the method keeps."""

@@ -42,6 +42,7 @@ def save(engine: Engine) -> dict[str, Any]:
 def load(engine: Engine, state: dict[str, Any]) -> None:
     """Take over what `save` gave, of an engine made alike. A state that is refused changes nothing."""
     before = save(engine)
+    check_sizes(engine, state)
     check_structure(state, before)
     check_values(engine, state)
     engine.source.restore(state["step"])
@@ -55,6 +56,19 @@ def load(engine: Engine, state: dict[str, Any]) -> None:
     engine.passes.load_state_dict(state["passes"], partial(loaded_draw, engine))
     engine.progress.saved.copy_(state["effective"])
     engine.attached.restore(state["used"].tolist(), float(state["applied"]))
+
+
+def check_sizes(engine: Engine, state: Any) -> None:
+    """A state goes on with any number of processes that train on as many samples a step together."""
+    settings = state.get("settings") if isinstance(state, dict) else None
+    saved = settings.get("batch_size") if isinstance(settings, dict) else None
+    if engine.replicas and isinstance(saved, int) and saved != engine.global_batch_size:
+        size = engine.replicas.size
+        way = f"batch_size={saved // size}" if saved % size == 0 else f"a number of processes that divides {saved}"
+        raise EmaisError(
+            f"the state has {saved} samples a step over all processes, this engine {size} x {engine.batch_size} = "
+            f"{engine.global_batch_size}: go on with {way}"
+        )
 
 
 def loaded_draw(engine: Engine, step: int, index: Tensor, r: Tensor) -> Draw:

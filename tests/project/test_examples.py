@@ -8,10 +8,14 @@ import pytest
 import torch
 from places import ROOT
 
+ELSEWHERE = {"distributed_ddp"}  # run by tests/distributed, on two processes
 TOLD = {"05_weighted_sampling": "of the rare classes"}  # by examples without importance sampling of losses
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem not in ELSEWHERE)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_example_runs_and_reports(path, capsys):
     runpy.run_path(str(path), run_name="__main__")
     assert TOLD.get(path.stem, "S(W)") in capsys.readouterr().out

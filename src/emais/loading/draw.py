@@ -23,6 +23,7 @@ class DrawRecord:
     index: Array  # where the statistics live, so that no copy has to be moved back
     r: Array
     used: bool = False
+    everyone: tuple[Array, Array] | None = None  # index and r of all processes that train on the minibatch
 
 
 class Draw:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, default_collate
 from ..draws.uniforms import mix
 from .draw import Draw, Score
 from .fetching import Failure, Minibatches, Tagged, as_it_is
-from .sources import check_dataset, check_options, take_over
+from .sources import check_dataset, check_engine, check_options, take_over
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -59,6 +59,7 @@ class Loader:
     """
 
     def __init__(self, engine: Engine, dataset: Any, options: dict[str, Any], score: Score | None = None) -> None:
+        check_engine(engine, score)
         check_options(options)
         own = dataset if isinstance(dataset, DataLoader) else None
         dataset = dataset if own is None else own.dataset
@@ -73,7 +74,7 @@ class Loader:
         if options.get("num_workers"):
             importlib.import_module("numpy.random")  # numpy loads it at its first use, which would be in every worker
         self.dataloader: DataLoader[Any] = DataLoader(
-            Minibatches(dataset, collate, None if seeds else engine.seed),
+            Minibatches(dataset, collate, None if seeds else engine.own_seed),
             batch_sampler=_DrawStream(engine),  # type: ignore[arg-type]
             collate_fn=as_it_is,
             **options,
@@ -85,7 +86,7 @@ class Loader:
         if not own.length and not self._engine.finished:
             warnings.warn(OVER.format(self._engine.num_steps), stacklevel=2)
         if self._seeded:  # workers are seeded from it: by the step, so that a resumed pass is the same
-            seed = mix(self._engine.seed, self._engine.step) >> 1
+            seed = mix(self._engine.own_seed, self._engine.step) >> 1
             # not the global one, but on the device where torch expects that
             self.dataloader.generator = torch.Generator(torch.empty(0).device).manual_seed(seed)
         seen = self._engine.diagnostics.step
@@ -140,6 +141,11 @@ class Loader:
     def batch_size(self) -> int:
         """Samples of a minibatch."""
         return self._engine.batch_size
+
+    @property
+    def ahead(self) -> int:
+        """Minibatches that are drawn before they are needed."""
+        return self.dataloader.num_workers * (self.dataloader.prefetch_factor or 0)
 
     @property
     def num_workers(self) -> int:

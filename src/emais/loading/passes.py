@@ -91,6 +91,10 @@ class PassTracker:
         """The first draw that an earlier pass, or a loaded state, has not delivered."""
         return self._left.pop(0) if self._left else None
 
+    def hold(self, draw: Draw) -> None:
+        """Keep a draw that nobody has asked for yet; it is the last of `left_over`."""
+        self._left.append(draw)
+
     def ahead(self) -> list[Draw]:
         """All draws that were made and not delivered, in order."""
         flying = [] if self.current is None else self.current.in_flight.values()
@@ -105,8 +109,9 @@ class PassTracker:
                 "index": torch.empty(len(ahead), width, dtype=torch.int64),
                 "r": torch.empty(len(ahead), width, dtype=torch.float32),
             }
-        for k, draw in enumerate(ahead):
-            found["index"][k], found["r"][k] = (torch.as_tensor(x) for x in (draw._record.index, draw._record.r))
+        for k, record in enumerate(draw._record for draw in ahead):
+            whole = record.everyone or (record.index, record.r)
+            found["index"][k], found["r"][k] = map(torch.as_tensor, whole)
         return {"delivered": self.delivered, **found}
 
     def load_state_dict(self, state: dict[str, Any], make_draw: Callable[[int, Tensor, Tensor], Draw]) -> None:

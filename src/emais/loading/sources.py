@@ -32,6 +32,17 @@ def check_dataset(dataset: Any, num_samples: int) -> None:
         )
 
 
+def check_engine(engine: Any, score: Any) -> None:
+    """Refuse an engine that loads no data, and a scoring pass that a method has no use for."""
+    if score is not None and not engine.needs_score:
+        raise EmaisError(f"{engine.name} needs no score=: only presampling looks at candidates before it draws")
+    if engine.arrays.resident:
+        raise EmaisError(
+            f"this engine is resident on {engine.device}: call draw() and index data that lies there, or make the "
+            "engine without device= and resident= to load data through a DataLoader (the model may be anywhere)"
+        )
+
+
 def check_options(options: dict[str, Any]) -> None:
     """Refuse DataLoader options that are the engine's to decide, and unknown ones."""
     known = set(inspect.signature(DataLoader).parameters) - set(OURS)

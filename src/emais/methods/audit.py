@@ -33,7 +33,7 @@ class Audit(EMAISAuto):
 
     def __init__(self, num_samples: int, batch_size: int = 128, num_steps: int | None = None, **options: Any) -> None:
         super().__init__(num_samples, batch_size, num_steps, **options)
-        self._projection = Projection(self.num_samples, self.batch_size, not self.scans, self.arrays)
+        self._projection = Projection(self.num_samples, self.global_batch_size, not self.scans, self.arrays)
 
     def weigh(self, observed: Observation) -> tuple[Array, Array]:
         """Project from the minibatch, then let the statistics take it in."""
@@ -50,7 +50,7 @@ class Audit(EMAISAuto):
     def _step_size(self) -> float:
         """Samples of an optimizer step: several minibatches where gradients are accumulated."""
         size = self.monitor.recent.rows[:, 5].nanmean().item()
-        return size if size > 0 else float(self.batch_size)
+        return size if size > 0 else float(self.global_batch_size)
 
     def report(self) -> dict[str, Any]:
         """With `projected`: n_ems of the finding; NaN before two epochs."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import EmaisError, number_above, positive_float
+from ..errors import EmaisError, number_above, positive_float, truth
 from ..observing.observation import Observation
 from ..statistics.arrays import Array, Number
 from ..statistics.fallback import Fallback
@@ -61,10 +61,8 @@ class EMAIS(Weighted):
         self._scores = EMAScores(num_samples, tau, start=start, unseen=UNSEEN, **where)
         self.kappa = positive_float("kappa", kappa)
         self.bound = None if bound is None else number_above("bound", bound, 1)
-        if not isinstance(fallback, bool):
-            raise EmaisError(f"fallback must be True or False, got {fallback!r}")
         super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
-        self._fallback = Fallback(self.arrays) if fallback else None
+        self._fallback = Fallback(self.arrays) if truth("fallback", fallback) else None
         if fallback or self.bound is not None:
             self.source.uniform = self._uniform_share
 

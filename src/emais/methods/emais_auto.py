@@ -64,7 +64,7 @@ class EMAISAuto(Weighted):
             tuple(factors) if isinstance(factors, Iterable) else (factors,),
             tuple(powers) if isinstance(powers, Iterable) else (powers,),
             bound=bound,
-            most=kappa / batch_size,
+            most=kappa / self.global_batch_size,
             window=window,
             unseen=UNSEEN,
             arrays=self.arrays,

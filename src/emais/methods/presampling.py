@@ -40,6 +40,7 @@ class Presampling(Engine):
 
     name = "presampling"
     needs_score = True
+    alone = "each process would choose among its own candidates alone"
 
     def __init__(
         self,

@@ -39,6 +39,7 @@ class SelfPaced(Engine):
     name = "self-paced"
     estimator = "mean(losses) of the samples kept: biased towards easy ones"
     epoch_steps = None
+    alone = "which samples are kept is known before the processes have told each other"
 
     def __init__(
         self,

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..distributed import group_size
 from ..draws.sampler import ExactSampler
 from ..engine import Engine
-from ..errors import EmaisError, number_from_0, usable_device
+from ..errors import EmaisError, number_from_0, positive_int, usable_device
 from ..functional.precision import full_precision
 from ..observing.observation import Observation
 from ..statistics.arrays import Array, Number
@@ -40,8 +41,9 @@ class Weighted(Engine):
         warmup_epochs = number_from_0("warmup_epochs", warmup_epochs)
         # made first: it refuses bad settings before anything large is laid out
         device, resident = usable_device(options.get("device", "cpu")), options.get("resident")
-        self._sampler = ExactSampler(num_samples, batch_size, self.kappa, device=device, resident=resident)
-        self.epoch_steps = None if self.scans else math.ceil(warmup_epochs * num_samples / batch_size)
+        whole = positive_int("batch_size", batch_size) * group_size(options.get("process_group"))
+        self._sampler = ExactSampler(num_samples, whole, self.kappa, device=device, resident=resident)
+        self.epoch_steps = None if self.scans else math.ceil(warmup_epochs * num_samples / whole)
         super().__init__(num_samples, batch_size, num_steps, seed, **options)
         self.source.sampler = self._sampler
         if type(self).offset is not Weighted.offset:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +23,16 @@ _HEAD_START = 0.5e-3  # seconds: enough for the main thread to reach backward()
 
 Handler = Callable[[Observation], None]
 Settled = AbstractContextManager[object]  # inside, all that was observed is in, and nothing else comes in
+
+
+class Exchange(Protocol):
+    """Processes that tell each other what they have observed."""
+
+    def send(self, observed: Observation) -> None:
+        """Tell the others, without waiting."""
+
+    def arrive(self) -> Iterator[Observation]:
+        """What was sent, in order, each with what the others have told; waits for them."""
 
 
 class _Helper:
@@ -74,10 +84,16 @@ class Handover:
     Whoever needs the outcome enters it as a context: inside, all that was posted has been handled, and no other thread
     posts or draws. So the result never depends on timing, and every public call of an engine is whole, whichever thread
     makes it.
+
+    exchange: where several processes train together, an observation goes to the others first, at once, and is handled
+    with theirs when it is asked for.
     """
 
-    def __init__(self, arrays: Arrays, handle: Handler, prepare: Callable[[], None]) -> None:
-        self._arrays, self._handle, self._prepare = arrays, handle, prepare
+    def __init__(
+        self, arrays: Arrays, handle: Handler, prepare: Callable[[], None], exchange: Exchange | None = None
+    ) -> None:
+        self._arrays, self._handle, self._prepare, self._exchange = arrays, handle, prepare, exchange
+        self._deliver = handle if exchange is None else exchange.send
         self.overlap = False
         self._side: torch.cuda.Stream | None = None
         self._held: list[Any] = []  # tensors that the side stream reads must live until it is joined
@@ -101,14 +117,17 @@ class Handover:
             # sync, on devices other than these
             signal = None if signal is None else signal.cpu().clone()  # it may be the losses, and is read later
             self._waiting.append(partial(self._receive, step, record, grads.cpu(), signal))
+            if self._exchange is not None:  # at once: the others wait for it
+                with full_precision():
+                    self._waiting.pop()()
 
     def _receive(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
         g = self._arrays.array(grads.float())
         own = None if signal is None else self._arrays.array(signal.float())
         if grads.dim() == 1:
-            self._handle(from_norms(step, record, g, own, self._arrays))
+            self._deliver(from_norms(step, record, g, own, self._arrays))
             return
-        self._handle(Observation(step, record.index, record.r, self._arrays.norms(g), record.r @ g, own))
+        self._deliver(Observation(step, record.index, record.r, self._arrays.norms(g), record.r @ g, own))
 
     def _handle_aside(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
         self._side = self._side or torch.cuda.Stream(grads.device)
@@ -135,9 +154,10 @@ class Handover:
                 self._receive(step, record, host, aside)
             else:
                 sums, own = self._arrays.array(host), None if aside is None else self._arrays.array(aside.float())
-                self._handle(Observation(step, record.index, record.r, sums[:n], sums[n:], own))
+                self._deliver(Observation(step, record.index, record.r, sums[:n], sums[n:], own))
             self._buffers.extend([host] if aside is None else [host, aside])
-            self._prepare()
+            if self._exchange is None:
+                self._prepare()
 
         if self._helper is None:
             self._helper = _Helper()
@@ -161,7 +181,7 @@ class Handover:
             return
         self.lock.acquire()
         try:
-            if self._held or self._waiting or self._helper is not None:
+            if self._held or self._waiting or self._helper is not None or self._exchange is not None:
                 with full_precision():
                     self.drain()
         except BaseException:
@@ -187,3 +207,6 @@ class Handover:
             while self._waiting:
                 self._waiting.pop(0)()
             self._prepare()  # at once: what it reads and runs is still in the processor's caches
+        if self._exchange is not None:
+            for observed in self._exchange.arrive():
+                self._handle(observed)

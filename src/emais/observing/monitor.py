@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import number_from_0, positive_float, truth
 from ..functional.rates import MAX_SCALE, STEADY_MAX, guard_scale, scale_ratio
 from ..functional.traces import GradientSums, VarianceTraces
 from ..statistics.arrays import Array, Arrays, Number
@@ -42,7 +43,9 @@ class Monitor:
     def __init__(
         self, smoothing: float, unbiased: bool, max_scale: float | None, arrays: Arrays, epoch: int = 50
     ) -> None:
-        self.unbiased, self.max_scale, self._arrays = unbiased, max_scale, arrays
+        smoothing, self.unbiased = number_from_0("smoothing", smoothing, below=1), truth("unbiased", unbiased)
+        self.max_scale = None if max_scale is None else positive_float("max_scale", max_scale)
+        self._arrays = arrays
         self.rule = "none"
         self.step: int | Tensor = 0
         self.open, self.added = False, 0  # whether a window is open; minibatches so far

@@ -19,6 +19,7 @@ class Observation:
     gave, or None. A minibatch that was only looked at (`refresh`) has no r and no grad.
     Where only norms are known, grad (1,) is a number with the square of sum r g: exact if `pairs`, the sum of
     r r'<g, g'> over pairs of different samples, is known (`num_pairs` of them), else as of orthogonal gradients.
+    known: the sums that the traces need, where they were added up elsewhere.
     """
 
     step: int | Tensor
@@ -29,6 +30,7 @@ class Observation:
     signal: Array | None = None
     pairs: Array | None = None
     num_pairs: float = 0.0
+    known: GradientSums | None = None
 
     @property
     def trained(self) -> bool:
@@ -37,6 +39,8 @@ class Observation:
 
     def sums(self, arrays: Arrays) -> GradientSums:
         """What the traces need of it."""
+        if self.known is not None:
+            return self.known
         assert self.r is not None
         assert self.grad is not None
         grad, moments = arrays.double(self.grad), arrays.moments(self.r, self.norms)

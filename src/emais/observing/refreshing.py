@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import EmaisError
 from ..functional.precision import full_precision
 from .checks import check_refresh, per_sample
 from .observation import Observation
@@ -16,6 +17,8 @@ CHUNK = 4096  # samples to learn from at a time: it bounds the memory that this 
 
 def refresh(engine: Any, index: Tensor, losses: Tensor, logits: Tensor | None, given: dict[str, Tensor]) -> None:
     """Have an engine learn from samples at its present step; given: their gradients or norms, as for `loss`."""
+    if engine.replicas is not None:
+        raise EmaisError("refresh takes no process_group yet: the processes would learn different things")
     check_refresh(index, losses, logits, given, engine.num_samples)
     index, g = index.long(), per_sample(losses, logits, **given)
     signal = engine.own_signal(losses, logits, g, engine.source.step)

@@ -116,6 +116,10 @@ class Attached:
         """Whether the run has come to the end that it was given in effective steps; sync on a device."""
         if self._progress.goal is None:
             return False
+        with self._settled:
+            return self._at_the_end()
+
+    def _at_the_end(self) -> bool:
         optimizers = [scaler.optimizer for scaler in self.scalers if scaler.optimizer is not None]
         self._watch.look(optimizers, self.monitor.added)
         return self._progress.finished()

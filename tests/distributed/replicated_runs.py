@@ -1,0 +1,226 @@
+"""Training that one process or several do alike: what they drew, the factors they used, and where they ended."""
+
+import warnings
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import TensorDataset
+
+import emais
+
+SAMPLES, BATCH = 640, 16  # a minibatch of all processes
+
+
+def data(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(SAMPLES, 6, generator=generator, dtype=torch.float64)
+    y = (x[:, 0] + 0.5 * torch.randn(SAMPLES, generator=generator) > 0).long() + (x[:, 1] > 1).long()
+    return TensorDataset(x.to(dtype), y)
+
+
+def network(dtype=torch.float32):
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(dtype)
+
+
+def engine(method="emais", size=1, group=None, batch=BATCH, **settings):
+    settings.setdefault("timeout", 20.0)
+    if method not in ("sgd-scan", "sgd-uni"):
+        settings.setdefault("warmup_epochs", 1)
+    return emais.create(method, SAMPLES, batch_size=batch // size, process_group=group, **settings)
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=2e-3),
+}
+
+
+class Run:
+    """A training run that can be stopped, saved and gone on with."""
+
+    def __init__(self, rank=0, size=1, *, dtype=torch.float32, optimizer="sgd", workers=0, group=None, **settings):
+        if size > 1:
+            group = dist.group.WORLD
+        self.rank, self.imp = rank, engine(size=size, group=group, **settings)
+        self.net = network(dtype)
+        self.model = DistributedDataParallel(self.net) if size > 1 else self.net
+        self.optimizer = OPTIMIZERS[optimizer](self.net.parameters())
+        self.imp.attach(self.optimizer)
+        self.loader = self.imp.loader(data(dtype), num_workers=workers)
+        self.draws, self.factors = [], []
+
+    def train(self, steps, accumulate=1, spoil=None):
+        """So many minibatches; spoil=(rank, step): a loss there is not finite."""
+        left = steps
+        while left:
+            for batch, draw in self.loader:
+                left -= 1
+                joins = accumulate > 1 and left % accumulate
+                with self.model.no_sync() if joins and self.model is not self.net else nullcontext():
+                    self.minibatch(batch, draw, accumulate, spoil)
+                if not joins:
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+                    self.factors.append(self.imp.attached.applied)
+                if not left:
+                    break
+        return self
+
+    def minibatch(self, batch, draw, accumulate, spoil):
+        x, y = batch
+        self.draws.append((int(draw.step), draw.index.tolist(), draw.r.tolist()))
+        logits = self.model(x)
+        losses = nn.functional.cross_entropy(logits, y, reduction="none")
+        grads = torch.autograd.grad(losses.sum(), logits, retain_graph=True)[0]
+        if spoil == (self.rank, int(draw.step)):
+            grads[0, 0] = torch.nan
+        (self.imp.loss(losses, logits, draw, grads=grads) / accumulate).backward()
+
+    def parameters(self):
+        return torch.cat([p.detach().double().flatten() for p in self.net.parameters()])
+
+    def result(self):
+        state = self.imp.state_dict()
+        return {
+            "draws": self.draws,
+            "factors": self.factors,
+            "parameters": self.parameters(),
+            "state": state,
+            "lag": self.imp.replicas.lag if self.imp.replicas else None,
+        }
+
+
+def train(rank=0, size=2, steps=120, accumulate=1, spoil=None, **options):
+    return Run(rank, size, **options).train(steps, accumulate, spoil).result()
+
+
+def train_to_the_end(rank, **options):
+    """One pass, which ends where the loader does."""
+    run = Run(rank, 2, optimizer="sgd", **options)
+    for batch, draw in run.loader:
+        run.minibatch(batch, draw, 1, None)
+        run.optimizer.step()
+        run.optimizer.zero_grad()
+        run.factors.append(run.imp.attached.applied)
+    return run.result()
+
+
+def whole(results):
+    """The draws of all processes, lane by lane: {step: (indices, r)}."""
+    found = {}
+    for result in results:
+        for step, index, r in result["draws"]:
+            indices, all_r = found.setdefault(step, ([], []))
+            indices += index
+            all_r += r
+    return found
+
+
+def flat(state, path=""):
+    """A state as {path: value}."""
+    if isinstance(state, dict):
+        return {k: v for name, part in state.items() for k, v in flat(part, f"{path}.{name}").items()}
+    return {path: state}
+
+
+def differences(one, other):
+    """Paths at which two states differ by a bit; NaN is equal to itself."""
+    a, b = flat(one), flat(other)
+
+    def same(x, y):
+        if isinstance(x, torch.Tensor):
+            return x.shape == y.shape and torch.equal(x.nan_to_num(-7.0), y.nan_to_num(-7.0))
+        return repr(x) == repr(y)
+
+    return sorted(path for path in a.keys() | b.keys() if path not in a or path not in b or not same(a[path], b[path]))
+
+
+def drew_something_else(rank, size=2, steps=80):
+    """Rank 1 draws its own minibatches, as with another build of numpy; index and r that belong together travel."""
+    run = Run(rank, size)
+    if rank == 1:
+        take, run.imp.source.take = run.imp.source.take, None
+
+        def other():
+            step, index, r = take()
+            return step, (index + step) % SAMPLES, r * 1.25
+
+        run.imp.source.take = other
+    return run.train(steps).result()
+
+
+def counted(rank, steps=20, **settings):
+    """(calls, bytes of each) of the collectives that Python starts while training, and while looking at numbers."""
+    run = Run(rank, 2, **settings)
+    run.train(1)
+    calls, gather, objects = [], dist.all_gather, dist.all_gather_object
+    dist.all_gather = lambda rows, own, **options: calls.append(own.numel()) or gather(rows, own, **options)
+    dist.all_gather_object = lambda *args, **options: calls.append("object") or objects(*args, **options)
+    try:
+        run.train(steps)
+        trained = len(calls)
+        if rank == 0:  # alone: a collective here would never end
+            run.imp.state_dict(), run.imp.summary(), run.imp.diagnostics.as_dict(), repr(run.imp.diagnostics)
+            _ = run.imp.diagnostics.score, run.imp.effective_steps, run.imp.step, run.imp.finished, run.loader.remaining
+    finally:
+        dist.all_gather, dist.all_gather_object = gather, objects
+    return calls[:trained], calls[trained:]
+
+
+class Noise:
+    """A data set whose samples are random numbers of the process that fetches them."""
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, i):
+        return torch.rand(()), torch.tensor(i)
+
+
+def noise(rank):
+    imp = engine(size=2, group=dist.group.WORLD, num_steps=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nothing is trained
+        return [x.tolist() for (x, _), _ in imp.loader(Noise(), num_workers=1)]
+
+
+def continued(rank, size, state, parameters, steps, **options):
+    """Go on from a state and parameters that another run has saved."""
+    run = Run(rank, size, **options)
+    run.imp.load_state_dict(state)
+    nn.utils.vector_to_parameters(parameters.to(torch.float64), run.net.parameters())
+    return run.train(steps).result()
+
+
+def skips_one(rank):
+    """Rank 1 looks at a minibatch and does not train on it."""
+    imp = engine(size=2, group=dist.group.WORLD)
+    for k in range(3):
+        draw = imp.draw()
+        if (rank, k) == (1, 1):
+            draw = imp.draw()
+        z = torch.ones(len(draw), 3, requires_grad=True)
+        imp.loss(z.sum(1), z, draw)
+
+
+def made(rank, method="emais", group="world", **settings):
+    group = {"world": dist.group.WORLD, "none": None}.get(group, group)
+    emais.create(method, SAMPLES, **{"batch_size": 4, "process_group": group, "timeout": 20.0, **settings})
+
+
+def made_then(rank, what):
+    imp = engine(size=2, group=dist.group.WORLD)
+    z = torch.ones(4, 3, requires_grad=True)
+    if what == "refresh":
+        imp.refresh(torch.arange(4), z.sum(1), z)
+
+
+def made_alone(rank):
+    """An engine for this process alone, beside others: a group of one."""
+    groups = [dist.new_group([k]) for k in range(2)]
+    run = Run(group=groups[rank], seed=rank).train(60)
+    return run.result(), Run.result(run)["lag"]

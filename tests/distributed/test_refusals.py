@@ -1,0 +1,80 @@
+"""What several processes must not do: an error on each of them, that says which has what and what to do."""
+
+import pytest
+from replicated_runs import continued, engine, made, made_then, skips_one, train
+
+import emais
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("seed", [0, 1]),
+        ("tau", ["linear", 50.0]),
+        ("num_steps", [None, 7]),
+        ("batch_size", [4, 6]),
+        ("method", ["emais", "emais-auto"]),
+        ("smoothing", [0.0, 0.5]),
+    ],
+)
+def test_settings_that_differ(pair, name, values):
+    for message in pair.errors(made, **{name: values}):
+        assert f"disagree about {name}: rank 0 has {values[0]!r}, rank 1 has {values[1]!r}" in message
+
+
+def test_a_group_that_was_forgotten(pair):
+    for message in pair.errors(made, group="none"):
+        assert "one of 2" in message
+        assert "process_group=dist.group.WORLD" in message
+
+
+@pytest.mark.parametrize("method", ["presampling", "self-paced"])
+def test_methods_that_take_no_group_yet(pair, method):
+    for message in pair.errors(made, method=method):
+        assert f"{method} takes no process_group yet" in message
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"sharded": True}, "sharded must be False"),
+        ({"resident": True}, "takes no process_group yet"),
+        ({"group": 3}, "group of torch.distributed, got a int"),
+        ({"timeout": 0}, "timeout must be a finite number above 0"),
+        ({"batch_size": 400}, "800"),
+    ],
+    ids=str,
+)
+def test_settings_that_are_refused(pair, settings, told):
+    for message in pair.errors(made, **settings):
+        assert told in message
+
+
+def test_refresh_is_refused(pair):
+    for message in pair.errors(made_then, what="refresh"):
+        assert "refresh takes no process_group yet" in message
+
+
+def test_sharded_is_refused_on_one_process():
+    with pytest.raises(emais.EmaisError, match="sharded must be False"):
+        emais.EMAIS(100, batch_size=10, sharded=True)
+
+
+def test_processes_at_different_steps(pair):
+    for message in pair.errors(skips_one):
+        assert "rank 0 observed step 2, rank 1 observed step 3" in message
+
+
+def test_a_state_of_another_minibatch_size(pair):
+    alone = train(size=1, steps=3, batch=10)
+    for message in pair.errors(continued, size=2, state=alone["state"], parameters=alone["parameters"], steps=1):
+        assert "10 samples a step over all processes, this engine 2 x 8 = 16: go on with batch_size=5" in message
+
+
+def test_draws_far_ahead_are_warned_about(pair):
+    for _, error in pair.outcomes(train, workers=[0, 2], steps=1, batch=24):  # warnings are errors there
+        assert "4 minibatches ahead, which is 15% of an epoch" in error
+
+
+def test_one_process_alone_needs_no_group():
+    assert engine().replicas is None
