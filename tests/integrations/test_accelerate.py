@@ -91,7 +91,7 @@ def test_accumulation(tmp_path):
     run = Run(torch.optim.SGD, 2, 0)
     run.train()
     assert run.imp.diagnostics.batch_size == 10
-    assert run.imp.summary().steps == STEPS // 2
+    assert (run.imp.summary().steps, run.imp.attached.steps) == (STEPS, STEPS // 2)
 
 
 def test_a_prepared_dataloader_is_refused():

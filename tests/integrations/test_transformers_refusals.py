@@ -41,8 +41,13 @@ def test_settings(tmp_path, importance, words):
 
 
 def test_settings_of_the_method(tmp_path):
-    refused(make(tmp_path, importance={"method": "emias"}), "did you mean 'emais'")
-    refused(make(tmp_path, importance={"tua": 3}), "takes no 'tua'")
+    for importance, words in (
+        ({"method": "emias"}, "did you mean 'emais'"),
+        ({"tua": 3}, "takes no 'tua'"),
+        ({"rule": "lin"}, "rule must be one of .* got 'lin'"),
+    ):
+        with pytest.raises(EmaisError, match=words):
+            make(tmp_path, importance=importance)
 
 
 def test_several_processes(tmp_path, monkeypatch):
