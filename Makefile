@@ -56,10 +56,13 @@ docs: $(READY)  ## make README, results, tables and pictures from the result fil
 site: $(SITE_READY)  ## make the documentation site, out/site/index.html; a broken link stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-dist: $(READY)  ## make sdist and wheel in dist/, and check what is in them
+dist: $(READY)  ## make sdist and wheel in dist/, check what is in them, and try the wheel in an empty environment
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/python .ci/check_dist.py dist
+	$(PYTHON) -m venv --clear build/wheel-only
+	build/wheel-only/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	build/wheel-only/bin/python .ci/check_wheel.py
 
 bench: $(READY)  ## measure sampler and step costs on this machine, into benchmarks/results/
 	$(BIN)/python benchmarks/sampler.py
