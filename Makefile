@@ -7,10 +7,12 @@ SITE_READY := $(VENV)/.site-ready
 # Lightning and transformers bring much along: they have an environment of their own
 OTHER := .venv-integrations
 OTHER_READY := $(OTHER)/.ready
+RAY := .venv-ray
+RAY_READY := $(RAY)/.ready
 # one process a core, up to four; each keeps to one thread, or they would wait for each other
 PYTEST := -m pytest -n auto --maxprocesses 4
 
-.PHONY: help install demo test test-integrations lint format docs site dist bench clean
+.PHONY: help install demo test test-integrations test-ray lint format docs site dist bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 19
@@ -35,6 +37,14 @@ $(OTHER_READY): pyproject.toml constraints.txt constraints-integrations.txt
 
 test-integrations: $(OTHER_READY)  ## run the tests with Lightning and transformers, in an environment of their own
 	OMP_NUM_THREADS=1 $(OTHER)/bin/python $(PYTEST) $(if $(TESTS),$(TESTS),tests/integrations)
+
+$(RAY_READY): pyproject.toml constraints.txt constraints-ray.txt
+	test -x $(RAY)/bin/python || $(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-ray.txt -e '.[ray]' pytest
+	touch $@
+
+test-ray: $(RAY_READY)  ## run the tests with Ray Train, in an environment of their own
+	OMP_NUM_THREADS=1 $(RAY)/bin/python -m pytest $(if $(TESTS),$(TESTS),tests/ray_train)
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .
@@ -71,6 +81,9 @@ bench: $(READY)  ## measure sampler and step costs on this machine, into benchma
 	$(BIN)/python benchmarks/refit.py
 	$(BIN)/python benchmarks/parcels.py
 	$(BIN)/python benchmarks/tokens.py
+	$(BIN)/python -m benchmarks.distributed.one_rank
+	$(BIN)/python -m benchmarks.distributed.exchange
+	$(BIN)/python -m benchmarks.distributed.overhead
 
 clean:  ## remove the environment and everything generated
-	rm -rf $(VENV) $(OTHER) build dist out .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(OTHER) $(RAY) build dist out .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info

@@ -24,8 +24,7 @@ def make_data(samples=2000):
     return TensorDataset(x, torch.where(wrong, torch.randint(10, (samples,), generator=generator), y))
 
 
-def main():
-    dist.init_process_group("gloo")  # "nccl" on GPUs: importance sampling makes a gloo group of its own beside it
+def train():
     torch.manual_seed(dist.get_rank())  # augmentation differs between processes; DDP makes the models alike
     dataset = make_data()
     model = DistributedDataParallel(nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10)))
@@ -42,16 +41,22 @@ def main():
             optimizer.zero_grad()
             imp.loss(losses, logits, draw).backward()
             optimizer.step()
+    return model, imp
 
+
+def report(model, imp):
     weights = torch.cat([p.detach().flatten() for p in model.parameters()])
     told = [None] * dist.get_world_size()
     dist.all_gather_object(told, (imp.diagnostics.lr_scale, float(weights.double().sum())))
     if dist.get_rank() == 0:
         d = imp.diagnostics
         print(f"{len(told)} processes, {d.batch_size} samples a step, S(W) {d.score:.2f}, N_ems {d.n_ems:.1f}")
+        print(f"sum of weights {imp.sampler.total().hex()}, factor {d.lr_scale.hex()}")
         print(f"alike on all of them: {len(set(told)) == 1}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main()
+    dist.init_process_group("gloo")  # "nccl" on GPUs: importance sampling makes a gloo group of its own beside it
+    report(*train())
+    dist.barrier()  # nobody leaves while another still talks
+    dist.destroy_process_group()

@@ -9,6 +9,7 @@
 from . import functional
 from .engine import Engine
 from .errors import EmaisError
+from .loading.by_index import ByIndex
 from .loading.draw import Draw
 from .log import Log, log_numbers
 from .methods import METHODS, create
@@ -18,6 +19,7 @@ from .methods.emais_auto import EMAISAuto
 from .methods.weighted import Weighted
 from .observing.finding import Finding
 from .pilot import audit
+from .processes.checkpoints import read_parts
 from .rates.schedule import EffectiveSchedule
 from .statistics.scores import EMAScores
 from .weighted_sampler import WeightedSampler
@@ -27,6 +29,7 @@ __all__ = [
     "EMAIS",
     "METHODS",
     "Audit",
+    "ByIndex",
     "Draw",
     "EMAISAuto",
     "EMAScores",
@@ -41,4 +44,5 @@ __all__ = [
     "create",
     "functional",
     "log_numbers",
+    "read_parts",
 ]

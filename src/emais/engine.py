@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from . import state as saving
-from .distributed import agree_on_lag, replicas
 from .draws.source import DeviceSource, DrawSource, HostSource
 from .errors import EmaisError, UnknownOption, positive_int, usable_device, whole_number
 from .hooks import Hooks
@@ -24,6 +23,7 @@ from .observing.observation import Observation
 from .observing.refreshing import refresh
 from .observing.samples import Losses, Samples, pick_samples
 from .observing.summary import Summary
+from .processes import processes_of
 from .rates.attached import Attached
 from .rates.effective_steps import Progress
 from .rates.scaling import ManualStep, StepScaler
@@ -41,7 +41,8 @@ class Engine(Hooks):
     one epoch each. max_scale bounds the learning-rate factor (None: 32, or 10 for a steady rule); smoothing in [0, 1)
     averages the sums behind the other rules over steps (0: the paper); unbiased corrects the traces for the plug-in
     mean. process_group: processes that train one model together, each with batch_size samples a step; they wait for
-    each other at most `timeout` seconds (docs/distributed.md).
+    each other at most `timeout` seconds. sharded: each of them has a part of the samples, num_samples of its own
+    (docs/distributed.md).
     """
 
     def __init__(
@@ -69,16 +70,18 @@ class Engine(Hooks):
         self.num_steps = num_steps = None if num_steps is None else positive_int("num_steps", num_steps)
         self.seed, self.device = seed, device = whole_number("seed", seed, 0, 2**63 - 1), usable_device(device)
         self.arrays = arrays_on(self.device, resident)
-        self.replicas = group = replicas(self, process_group, sharded, timeout)
-        self.global_batch_size = whole = batch_size * (group.size if group else 1)  # samples a step, of all processes
-        self.own_seed = group.own_seed(seed) if group else seed  # for random numbers that processes do not share
-        self.monitor = Monitor(smoothing, unbiased, max_scale, self.arrays, epoch := -(-num_samples // whole))
-        drawn = self.candidates or whole  # samples that the source gives a step
+        self.processes = processes_of(self, process_group, sharded, timeout)
+        # samples of a step of all processes; of one draw; and of the data set
+        self.global_batch_size, self.draw_size = batch_size * self.processes.size, self.processes.draw_size
+        self.total_samples = self.processes.total_samples
+        self.epoch_length = epoch = -(-self.total_samples // self.global_batch_size)  # steps
+        self.monitor = Monitor(smoothing, unbiased, max_scale, self.arrays, epoch)
+        drawn = self.candidates or self.draw_size  # samples that the source gives a step
         if self.arrays.resident:
             self.source: DrawSource = DeviceSource(num_samples, drawn, seed, self.epoch_steps, num_steps, self.device)
         else:
-            self.source = HostSource(num_samples, drawn, seed, self.epoch_steps)
-        self._handover = Handover(self.arrays, self._absorb, self.source.prepare, group)
+            self.source = HostSource(num_samples, drawn, self.processes.draw_seed, self.epoch_steps)
+        self._handover = Handover(self.arrays, self._report, self._learn, self.source.prepare, self.processes.exchange)
         self._settled, self.lock = self._handover, self._handover.lock
         self.diagnostics = Diagnostics(self.monitor, self._settled, self.estimator, self.report)
         self.progress = Progress(effective_steps, num_steps, self.arrays)
@@ -87,8 +90,7 @@ class Engine(Hooks):
 
     def made(self) -> None:
         """The constructor of the method has run to its end: compare its settings with those of other processes."""
-        if self.replicas:
-            self.replicas.connect(self)
+        self.processes.check_settings(self)
 
     def __repr__(self) -> str:
         sizes = f"num_samples={self.num_samples}, batch_size={self.batch_size}, num_steps={self.num_steps}"
@@ -98,7 +100,7 @@ class Engine(Hooks):
         """Settings that must agree between a saved state and the engine that loads it."""
         report = {name: getattr(self.monitor, name) for name in ("smoothing", "unbiased", "max_scale")}
         report["effective_steps"] = self.progress.goal
-        return {"num_samples": self.num_samples, "batch_size": self.global_batch_size, "seed": self.seed, **report}
+        return {"num_samples": self.total_samples, "batch_size": self.global_batch_size, "seed": self.seed, **report}
 
     # ---- drawing
 
@@ -110,29 +112,31 @@ class Engine(Hooks):
         """
         loader = Loader(self, dataset, options, score)
         with self._settled:
-            agree_on_lag(self, loader.ahead)
+            self.processes.loader_made(self, loader.ahead)
         return loader
 
     def draw(self) -> Draw:
         """The next draw, for data that is indexed directly. On a CUDA device: no host sync, can be captured."""
-        with self._settled:
+        with self.lock:
             if (left := self.passes.left_over()) is not None:
                 return left
+            self._handover.settle(self.processes.known_to(self.source.step))
             if not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
                 self.maintain()
             return self.make_draw(*self.source.take())
 
     def make_draw(self, step: int | Tensor, index: Array, r: Array) -> Draw:
         """A draw of this engine, of samples and r that belong together."""
-        # the draw has copies of its own: whoever writes to its tensors changes nothing in the record
-        own = self.replicas.lanes if self.replicas else slice(None)
-        record = DrawRecord(self, index[own], r[own], everyone=(index, r))
-        return Draw(self.arrays.copy(record.index), self.arrays.copy(record.r), step, record)
+        lanes, coefficient = self.processes.lanes, self.processes.coefficient
+        record = DrawRecord(self, index[lanes], r[lanes], everyone=(index, r))
+        r = record.r if coefficient == 1 else record.r * coefficient
+        # copied: whoever writes to the tensors of a draw changes nothing in the record
+        return Draw(self.arrays.copy(record.index), self.arrays.copy(r), step, record)
 
     def pass_length(self) -> int:
         """Steps of a whole pass over the loader: an epoch, or at most all that are left of num_steps."""
         if self.num_steps is None:
-            return -(-self.num_samples // self.global_batch_size)
+            return self.epoch_length
         return max(0, self.progress.at_most(self.num_steps - self.step))
 
     def begin_pass(self) -> Pass:
@@ -229,22 +233,21 @@ class Engine(Hooks):
     def _admit(self, losses: Tensor, draw: Draw) -> DrawRecord:
         return checked_record(self, losses, draw)
 
-    def _absorb(self, observed: Observation) -> None:
-        if self.replicas:
-            self.replicas.hold(self, int(observed.step) + self.replicas.lag)
-        attached = self.attached.scalers
+    def _report(self, observed: Observation) -> None:
         self.monitor.add(observed)
-        if attached:
+        if self.attached.scalers:
             self.monitor.lr_scale()
-        self.learn(observed)
-        self.source.ready = False
-        if attached:
             self.attached.remind()
         else:
             self.monitor.close()
             self.progress.add(1.0)
             if self.rule != "none":
                 self.attached.remind_to_attach()
+
+    def _learn(self, observed: Observation) -> None:
+        self.processes.before_learning(self, observed.step)
+        self.learn(observed)
+        self.source.ready = False
 
     def refresh(self, index: Tensor, losses: Tensor, logits: Tensor | None, **given: Tensor) -> None:
         """Update the statistics of samples that were looked at but not trained on, at the present step.
@@ -256,10 +259,6 @@ class Engine(Hooks):
         """
         with self._settled:
             refresh(self, index, losses, logits, given)
-
-    def _settle(self) -> None:
-        with self._settled:
-            pass
 
     # ---- the learning rate
 

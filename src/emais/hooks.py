@@ -36,8 +36,10 @@ class Hooks:
     name = "engine"
     estimator = "mean(r * losses): unbiased"  # what the training loss is, in words
     needs_gradients = False  # whether `signal` looks at gradients, so that norms alone cannot serve
+    ignores_r = False  # whether the training loss is a plain mean
     needs_score = False  # whether the loader takes score=, a look at candidates before the draw
     alone = ""  # why a method cannot train on several processes, in words; empty: it can
+    sample_columns: tuple[str, ...] = ()  # what `state` has of each sample, by name, samples last
     epoch_steps: int | None = 0  # steps that come from epochs without replacement; None: all
     candidates: int | None = None  # samples to look at in each step; None: those to train on
     rule = "none"  # of `attach` when none is given; of linear and steady, the Adam family gets the square root
@@ -105,6 +107,9 @@ class Hooks:
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave; names, shapes, dtypes and the values that `limits` speaks of were checked."""
+
+    def parts_joined(self) -> None:
+        """A loaded state was put together from parts: compute again what follows from all samples together."""
 
     def limits(self, step: int) -> dict[str, Limit]:
         """What the values of a saved tensor may be, by its name in `state`; step: the latest of that state."""

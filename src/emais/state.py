@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .errors import EmaisError, check_index
 from .loading.draw import Draw
+from .processes.parts import own_state, part_key
 from .statistics.limits import ABOVE_0, AS_SAVED, FROM_0, Limit
 
 if TYPE_CHECKING:
@@ -24,7 +25,16 @@ COUNTS = ("step", "passes.delivered", "monitor.added", "monitor.step")  # whole 
 
 
 def save(engine: Engine) -> dict[str, Any]:
-    """Everything that an exact resume needs; minibatches drawn ahead by workers are delivered again."""
+    """Everything that an exact resume needs; minibatches drawn ahead by workers are delivered again.
+
+    With sharded=True it is the part of one process, under a name of its own: parts of all can lie in one dict.
+    """
+    own = save_own(engine)
+    return {"parts": {part_key(engine): own}} if engine.processes.sharded else own
+
+
+def save_own(engine: Engine) -> dict[str, Any]:
+    """The state of this process."""
     return {
         "version": VERSION,
         "method": engine.name,
@@ -41,13 +51,16 @@ def save(engine: Engine) -> dict[str, Any]:
 
 def load(engine: Engine, state: dict[str, Any]) -> None:
     """Take over what `save` gave, of an engine made alike. A state that is refused changes nothing."""
-    before = save(engine)
+    before = save_own(engine)
+    state, joined = own_state(engine, state)
     check_sizes(engine, state)
     check_structure(state, before)
     check_values(engine, state)
     engine.source.restore(state["step"])
     try:
         engine.load_state(state["state"])  # a method's own code
+        if joined:
+            engine.parts_joined()
     except Exception as error:
         engine.source.restore(before["step"])
         engine.load_state(before["state"])
@@ -62,8 +75,8 @@ def check_sizes(engine: Engine, state: Any) -> None:
     """A state goes on with any number of processes that train on as many samples a step together."""
     settings = state.get("settings") if isinstance(state, dict) else None
     saved = settings.get("batch_size") if isinstance(settings, dict) else None
-    if engine.replicas and isinstance(saved, int) and saved != engine.global_batch_size:
-        size = engine.replicas.size
+    size = engine.processes.size
+    if size > 1 and isinstance(saved, int) and saved != engine.global_batch_size:
         way = f"batch_size={saved // size}" if saved % size == 0 else f"a number of processes that divides {saved}"
         raise EmaisError(
             f"the state has {saved} samples a step over all processes, this engine {size} x {engine.batch_size} = "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,19 +11,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from .draws.distinct import draw_distinct
+from .distributed import Peers, refuse_forgotten_group
+from .draws.by_weight import DrawsByWeight
 from .draws.given_weights import all_weights, some_weights
-from .draws.host_tree import WideTree
-from .draws.uniforms import Uniforms, mix
-from .errors import EmaisError, positive_int, whole_number
+from .draws.weight_updates import WeightUpdate, all_changes, check_together
+from .errors import EmaisError, positive_float, positive_int, whole_number
 from .loading.draw import Draw, DrawRecord
-from .loading.passes import Pass, PassTracker
+from .loading.receiving import Deliveries
 from .state import check_passes, check_structure
 from .statistics.limits import ABOVE_0, Limit
 
 VERSION = 1
-KEPT = 512  # draws that are kept for `receive` as long as it was never called: more than anyone prefetches
-TURNS = 2**32  # random numbers of a step without replacement come in turns; their counter is step * TURNS + turn
 
 
 class WeightedSampler(Sampler[list[int]]):
@@ -36,6 +35,9 @@ class WeightedSampler(Sampler[list[int]]):
     seed: a minibatch depends on the seed, its step and the weights, and on nothing else.
     replacement: False draws N different samples for each minibatch, one after the other, each in proportion to the
     weights of those that are left. The next minibatch may have the same samples again.
+    process_group: K processes that train one model together. batch_size is then that of one process, and each process
+    gets its part of a minibatch of K times as many samples, which is N above. In `update` they wait for each other, at
+    most `timeout` seconds.
 
     >>> sampler = WeightedSampler([1.0, 1.0, 2.0], batch_size=4)
     >>> sampler.probabilities()
@@ -53,21 +55,30 @@ class WeightedSampler(Sampler[list[int]]):
         seed: int = 0,
         num_batches: int | None = None,
         replacement: bool = True,
+        process_group: Any = None,
+        timeout: float = 1800.0,
     ) -> None:
         given = all_weights(weights)
         self.num_samples, self.batch_size = len(given), positive_int("batch_size", batch_size)
-        self.seed = whole_number("seed", seed, 0, 2**63 - 1)
-        epoch = -(-self.num_samples // self.batch_size)
+        self.seed, timeout = whole_number("seed", seed, 0, 2**63 - 1), positive_float("timeout", timeout)
+        self._grouped = process_group is not None
+        self._check_group()
+        self._peers = Peers(process_group, self.batch_size, timeout) if self._grouped else None
+        self.global_batch_size = self.batch_size * (self._peers.size if self._peers else 1)  # of all processes
+        epoch = -(-self.num_samples // self.global_batch_size)
         self.num_batches = epoch if num_batches is None else positive_int("num_batches", num_batches)
-        self.replacement = _checked_replacement(replacement, given, self.batch_size)
+        self.replacement = _checked_replacement(replacement, given, self.global_batch_size)
         self.step = 0  # minibatches drawn so far
-        self._tree = WideTree(self.num_samples, self.batch_size)
-        self._tree.fill(torch.from_numpy(given))
-        self._uniforms = Uniforms(self.seed, 3, self.batch_size)
-        self._more = Uniforms(mix(self.seed, 1), 3, self.batch_size)
-        self._passes = PassTracker()
-        self._receiving = False  # whether `receive` is in use; if not, what is drawn counts as delivered
-        self._forgot = False  # whether draws of this pass are no longer kept for `receive`
+        self._draws = DrawsByWeight(given, self.global_batch_size, self.seed, self.replacement)
+        self._deliveries = Deliveries(self._skip if self._peers and self._peers.size > 1 else None)
+        self._loaded: str | None = None  # a name for the state that was loaded, until the others know of it
+        if self._peers:
+            given_here = {**self._settings(), "batch_size": self.batch_size, "weights (their hash)": _hash(given)}
+            self._peers.check_alike(given_here, "another process has not made its sampler")
+
+    def _check_group(self) -> None:
+        if not self._grouped:
+            refuse_forgotten_group("sampler")
 
     # ---- weights
 
@@ -76,30 +87,38 @@ class WeightedSampler(Sampler[list[int]]):
 
         index: (n,) whole numbers. weights: (n,), or one number for all of them. If an index is listed twice, its last
         weight stays. Without a weight above 0 anywhere nothing could be drawn: that is refused and changes nothing.
+
+        With a process_group all processes call it at the same place, each for any samples, also for none, `update([],
+        [])`. It waits for the others. The changes of all are made in the order of ranks, on all of them. Minibatches
+        that any process has drawn by then are drawn by all of them with the weights from before.
         """
-        samples, values = some_weights(index, weights, self.num_samples)
-        before = self._tree.weights.numpy()[samples]
-        self._tree.put(samples, values)
-        if not self._tree.total():
-            self._tree.put(samples, before)
-            raise EmaisError("this would make all weights 0: give at least one sample a weight above 0")
+        if self._peers is None:
+            return self._draws.put(*some_weights(index, weights, self.num_samples))
+        where = {"drawn": self.step, "received": self._deliveries.received, "loaded": self._loaded}
+        own = WeightUpdate.of(index, weights, self.num_samples, **where)
+        updates = self._peers.gather(own, self._deliveries.received or self.step)
+        check_together(updates)
+        self._loaded = None
+        while self.step < max(update.drawn for update in updates):
+            self._deliveries.passes.hold(self._new_draw())
+        self._draws.put(*all_changes(updates))
 
     @property
     def weights(self) -> Tensor:
         """The weights, (M,) float64: a copy; `update` changes them."""
-        return self._tree.weights.clone()
+        return self._draws.weights.clone()
 
     def probabilities(self) -> Tensor:
         """The chance of each sample to be the first of the next minibatch drawn, (M,) float64: O(M), for analysis.
 
         With replacement it is the chance at every place of the minibatch.
         """
-        weights = self._tree.weights
+        weights = self._draws.weights
         return weights / weights.sum()
 
     def nbytes(self) -> int:
         """Bytes of weights and their sums."""
-        return self._tree.nbytes()
+        return self._draws.tree.nbytes()
 
     # ---- minibatches
 
@@ -109,119 +128,111 @@ class WeightedSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         """One pass. After `load_state_dict`, the first pass is what was left of the one that was saved."""
-        own = self._begin()
-        try:
-            for _ in range(own.remaining):
-                if own is not self._passes.current:
-                    raise EmaisError(
-                        "a newer pass over this sampler has begun, or a state was loaded, and this pass cannot go on: "
-                        "end a pass before the next begins, or make a sampler for each DataLoader"
-                    )
-                yield self._issue(own)._record.index.tolist()
-        except GeneratorExit:  # the loop was left early
-            self._count_as_delivered()
-            self._passes.end(own)
-            raise
+        self._check_group()  # there may be more processes by now
+        return self._deliveries.hand_out(self.num_batches, self._next_draw)
 
-    def receive(self) -> Draw:
+    def receive(self, index: Any = None) -> Draw:
         """The draw of the minibatch that the loop has just got from its DataLoader: index, r and step.
 
         Call it once for each minibatch, from the first one of a pass on. It is right with workers and prefetching,
-        because a DataLoader delivers minibatches in the order in which they were drawn (unless `in_order=False`).
+        because a DataLoader delivers minibatches in the order in which they were drawn (unless `in_order=False`). A
+        call that was left out is an error at the next one. If your data set returns the index of each sample, pass
+        these indices, `receive(index)`: they are compared with the draw.
 
-        r (N,) is 1/(M p) with the probabilities of the draw, so the expected value of mean(r * losses) is the sum of
+        r (n,) is 1/(M p) with the probabilities of the draw, so the expected value of mean(r * losses) is the sum of
         losses over all samples with a weight above 0, divided by M. Without replacement there is no such number, and
-        r is NaN.
+        r is NaN. With a process_group, index and r are those of this process's samples.
         """
-        own = self._passes.current
-        if own is None or not own.in_flight:
-            raise EmaisError("receive() found no minibatch to receive: call it once for each minibatch of a pass")
-        if self._forgot:
-            raise EmaisError(
-                f"receive() was not called for the first minibatches of this pass, and more than {KEPT} were drawn: "
-                "call it once for each minibatch, from the first one of a pass on"
-            )
-        self._receiving = True
-        return own.deliver(next(iter(own.in_flight)))
+        return self._deliveries.receive(index)
 
-    def _begin(self) -> Pass:
-        self._count_as_delivered()
-        self._forgot = False
-        return self._passes.begin(self.num_batches, goes_on=True)
+    def _next_draw(self) -> Draw:
+        left = self._deliveries.passes.left_over()
+        return self._new_draw() if left is None else left
 
-    def _issue(self, own: Pass) -> Draw:
-        draw = self._passes.left_over()
-        if draw is None:
-            index, r = self._draw(self.step + 1)
-            self.step += 1
-            draw = self._make_draw(self.step, torch.from_numpy(index), torch.from_numpy(r))
-        if not self._receiving and len(own.in_flight) == KEPT:
-            own.deliver(next(iter(own.in_flight)))
-            self._forgot = True
-        return own.issue(draw)
+    def _skip(self, count: int) -> None:
+        """Do without so many minibatches, so that all processes begin the next pass with the same step."""
+        for _ in range(count):
+            if self._deliveries.passes.left_over() is None:
+                self.step += 1
 
-    def _draw(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Indices and r of a step: a pure function of it, the seed and the present weights."""
-        u = self._uniforms.host(step)
-        if self.replacement:
-            return self._tree.draw(u)
-        index = draw_distinct(self._tree, lambda turn: self._turn(step, turn) if turn else u)
-        return index, np.full(self.batch_size, np.nan, dtype=np.float32)
-
-    def _turn(self, step: int, turn: int) -> np.ndarray:
-        counter = torch.tensor(step * TURNS + turn, dtype=torch.int64, device="cpu")
-        return self._more(counter).numpy()
+    def _new_draw(self) -> Draw:
+        index, r = self._draws.draw(self.step + 1)
+        self.step += 1
+        return self._make_draw(self.step, torch.from_numpy(index), torch.from_numpy(r))
 
     def _make_draw(self, step: int, index: Tensor, r: Tensor) -> Draw:
+        lanes = self._peers.lanes if self._peers else None
+        own, own_r = (index, r) if lanes is None else (index[lanes], r[lanes])
         # whoever writes to the draw's tensors changes nothing in the record
-        return Draw(index.clone(), r.clone(), step, DrawRecord(self, index, r))
-
-    def _count_as_delivered(self) -> None:
-        """Without `receive`, a minibatch counts as delivered as soon as it is drawn."""
-        own = self._passes.current
-        if own is not None and not self._receiving:
-            for step in list(own.in_flight):
-                own.deliver(step)
+        return Draw(own.clone(), own_r.clone(), step, DrawRecord(self, own, own_r, everyone=(index, r)))
 
     # ---- saving
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything an exact resume needs: weights, step, and what was drawn and not yet received."""
-        return self._state(self._tree.weights.clone())
+        """Everything an exact resume needs: weights, step, and what was drawn and not yet received.
+
+        With a process_group that of rank 0 is complete. Load it on all processes, of which there may be another number
+        as long as they draw as many samples a step together.
+        """
+        return self._state(self._draws.weights.clone())
+
+    def _settings(self) -> dict[str, Any]:
+        names = ("num_samples", "seed", "num_batches", "replacement")
+        return {"batch_size": self.global_batch_size, **{name: getattr(self, name) for name in names}}
 
     def _state(self, weights: Tensor) -> dict[str, Any]:
-        settings = ("num_samples", "batch_size", "seed", "num_batches", "replacement")
         return {
             "version": VERSION,
-            "settings": {name: getattr(self, name) for name in settings},
+            "settings": self._settings(),
             "step": self.step,
-            "passes": self._saved_passes(),
+            "passes": self._deliveries.state_dict(self.global_batch_size, self.num_batches),
+            "receiving": torch.tensor(self._deliveries.receiving, device="cpu"),
             "weights": weights,
         }
 
-    def _saved_passes(self) -> dict[str, Any]:
-        saved = self._passes.state_dict(self.batch_size)
-        if self._receiving or not len(saved["step"]):
-            return saved
-        delivered = (saved["delivered"] + len(saved["step"])) % self.num_batches
-        return {"delivered": delivered, **{key: saved[key][:0] for key in ("step", "index", "r")}}
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken, with a sampler made alike. A state that is refused changes nothing."""
-        check_structure(state, self._state(self._tree.weights), what="sampler")
+        if self._peers:
+            _check_size(state, self.batch_size, self._peers.size)
+        check_structure(state, self._state(self._draws.weights), what="sampler")
         all_weights(state["weights"])
         passes, usable = state["passes"], ABOVE_0 if self.replacement else Limit(finite=False)
         check_passes(passes, state["step"], self.num_samples, usable)
         if passes["delivered"] > min(self.num_batches, state["step"]):
             raise EmaisError(f"passes.delivered is {passes['delivered']}, more than were drawn: load an intact state")
         self.step = state["step"]
-        self._tree.fill(state["weights"])
-        self._passes.load_state_dict(passes, self._make_draw)
-        self._receiving = bool(len(passes["step"]))
+        self._draws.fill(state["weights"])
+        self._deliveries.load_state_dict(passes, bool(state["receiving"]), self._make_draw)
+        self._loaded = f"step {self.step} with weights {_hash(state['weights'].numpy())}" if self._peers else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._peers:
+            raise EmaisError(
+                "a sampler with a process_group cannot be copied or pickled, because the group belongs to this "
+                "process: save state_dict(), or make another sampler on all processes"
+            )
+        return self.__dict__
 
     def __repr__(self) -> str:
         sizes = f"{self.num_samples} weights, batch_size={self.batch_size}"
         return f"{type(self).__name__}({sizes}, seed={self.seed}, replacement={self.replacement})"
+
+
+def _hash(weights: np.ndarray) -> str:
+    """A short text that differs where weights do."""
+    return hashlib.blake2b(np.ascontiguousarray(weights).data, digest_size=8).hexdigest()
+
+
+def _check_size(state: Any, batch_size: int, size: int) -> None:
+    """A state goes on with any number of processes that draw as many samples a step together."""
+    settings = state.get("settings") if isinstance(state, dict) else None
+    saved = settings.get("batch_size") if isinstance(settings, dict) else None
+    if isinstance(saved, int) and saved != size * batch_size:
+        way = f"batch_size={saved // size}" if saved % size == 0 else f"a number of processes that divides {saved}"
+        raise EmaisError(
+            f"the state has {saved} samples a step over all processes, this sampler {size} x {batch_size} = "
+            f"{size * batch_size}: go on with {way}"
+        )
 
 
 def _checked_replacement(replacement: object, weights: np.ndarray, batch_size: int) -> bool:

@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 
 START = multiprocessing.get_context("forkserver")  # imports torch once, for all processes
-START.set_forkserver_preload(["torch", "torch.distributed", "emais"])
+# pipelining imports what the first optimizer of each process would import, which takes it a second
+START.set_forkserver_preload(["torch", "torch.distributed", "torch.distributed.pipelining", "emais"])
 
 
 def join_group(rank, size, path):

@@ -26,11 +26,11 @@ def network(dtype=torch.float32):
     return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(dtype)
 
 
-def engine(method="emais", size=1, group=None, batch=BATCH, **settings):
+def engine(method="emais", size=1, group=None, batch=BATCH, samples=SAMPLES, **settings):
     settings.setdefault("timeout", 20.0)
     if method not in ("sgd-scan", "sgd-uni"):
         settings.setdefault("warmup_epochs", 1)
-    return emais.create(method, SAMPLES, batch_size=batch // size, process_group=group, **settings)
+    return emais.create(method, samples, batch_size=batch // size, process_group=group, **settings)
 
 
 OPTIMIZERS = {
@@ -42,16 +42,42 @@ OPTIMIZERS = {
 class Run:
     """A training run that can be stopped, saved and gone on with."""
 
-    def __init__(self, rank=0, size=1, *, dtype=torch.float32, optimizer="sgd", workers=0, group=None, **settings):
+    def __init__(
+        self,
+        rank=0,
+        size=1,
+        *,
+        dtype=torch.float32,
+        optimizer="sgd",
+        workers=0,
+        group=None,
+        scaled=False,
+        explode=None,
+        norms=False,
+        attach=None,
+        **settings,
+    ):
         if size > 1:
             group = dist.group.WORLD
-        self.rank, self.imp = rank, engine(size=size, group=group, **settings)
+        self.rank = rank
+        self.imp = self.make_engine(size=size, group=group, **settings)
         self.net = network(dtype)
         self.model = DistributedDataParallel(self.net) if size > 1 else self.net
         self.optimizer = OPTIMIZERS[optimizer](self.net.parameters())
-        self.imp.attach(self.optimizer)
-        self.loader = self.imp.loader(data(dtype), num_workers=workers)
-        self.draws, self.factors = [], []
+        if attach is not False:
+            self.imp.attach(self.optimizer, **(attach or {}))
+        self.norms = norms  # whether the engine gets norms instead of gradients
+        self.loader = self.imp.loader(self.part(data(dtype)), num_workers=workers)
+        self.draws, self.factors, self.skipped = [], [], 0
+        self.scaler = torch.amp.GradScaler("cpu", enabled=scaled)
+        self.explode = explode  # (rank, step): a gradient there is not finite
+
+    def make_engine(self, **settings):
+        return engine(**settings)
+
+    def part(self, whole):
+        """The samples that this process draws from."""
+        return whole
 
     def train(self, steps, accumulate=1, spoil=None):
         """So many minibatches; spoil=(rank, step): a loss there is not finite."""
@@ -63,12 +89,18 @@ class Run:
                 with self.model.no_sync() if joins and self.model is not self.net else nullcontext():
                     self.minibatch(batch, draw, accumulate, spoil)
                 if not joins:
-                    self.optimizer.step()
-                    self.optimizer.zero_grad()
-                    self.factors.append(self.imp.attached.applied)
+                    self.step()
                 if not left:
                     break
         return self
+
+    def step(self):
+        before = self.scaler.get_scale()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.skipped += self.scaler.get_scale() < before
+        self.optimizer.zero_grad()
+        self.factors.append(self.imp.attached.applied)
 
     def minibatch(self, batch, draw, accumulate, spoil):
         x, y = batch
@@ -78,7 +110,11 @@ class Run:
         grads = torch.autograd.grad(losses.sum(), logits, retain_graph=True)[0]
         if spoil == (self.rank, int(draw.step)):
             grads[0, 0] = torch.nan
-        (self.imp.loss(losses, logits, draw, grads=grads) / accumulate).backward()
+        given = {"norms": grads.norm(dim=1)} if self.norms else {"grads": grads}
+        loss = self.imp.loss(losses, logits, draw, **given) / accumulate
+        if self.explode == (self.rank, int(draw.step)):
+            loss = loss * torch.inf
+        self.scaler.scale(loss).backward()
 
     def parameters(self):
         return torch.cat([p.detach().double().flatten() for p in self.net.parameters()])
@@ -89,8 +125,9 @@ class Run:
             "draws": self.draws,
             "factors": self.factors,
             "parameters": self.parameters(),
+            "skipped": self.skipped,
             "state": state,
-            "lag": self.imp.replicas.lag if self.imp.replicas else None,
+            "lag": self.imp.processes.lag,
         }
 
 
@@ -153,9 +190,9 @@ def drew_something_else(rank, size=2, steps=80):
     return run.train(steps).result()
 
 
-def counted(rank, steps=20, **settings):
+def counted(rank, steps=20, make=None, **settings):
     """(calls, bytes of each) of the collectives that Python starts while training, and while looking at numbers."""
-    run = Run(rank, 2, **settings)
+    run = make(rank, **settings) if make else Run(rank, 2, **settings)
     run.train(1)
     calls, gather, objects = [], dist.all_gather, dist.all_gather_object
     dist.all_gather = lambda rows, own, **options: calls.append(own.numel()) or gather(rows, own, **options)
@@ -217,6 +254,33 @@ def made_then(rank, what):
     z = torch.ones(4, 3, requires_grad=True)
     if what == "refresh":
         imp.refresh(torch.arange(4), z.sum(1), z)
+
+
+def draws_within_the_lag(rank):
+    """Rank 0 observes a minibatch and draws on, while rank 1 has observed nothing: no draw waits for it."""
+    imp = engine(size=2, group=dist.group.WORLD, timeout=5.0)
+    imp.loader(data(), num_workers=1)  # draws two minibatches ahead
+
+    def observe():
+        draw = imp.draw()
+        z = torch.ones(len(draw), 3, requires_grad=True)
+        imp.loss(z.sum(1), z, draw)
+
+    observe()
+    if rank == 0:
+        observe()
+        drawn = [imp.draw().step for _ in range(2)]  # 3 knows nothing yet, and 4 knows step 1, which both have observed
+        dist.barrier()
+        return drawn
+    dist.barrier()
+    observe()
+    return imp.diagnostics.step
+
+
+def beside_other_groups(rank):
+    """Processes that belong to different numbers of groups."""
+    dist.new_group([0])
+    return Run(rank, 2).train(3).result()["parameters"]
 
 
 def made_alone(rank):

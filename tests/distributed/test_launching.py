@@ -4,21 +4,41 @@ import os
 import subprocess
 import sys
 
+import pytest
 import torch
 import torch.distributed as dist
 from places import ROOT
 from process_pool import run_apart
+from scripts import run_script
 
 import emais
 
 
-def test_the_example_runs_under_torchrun():
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("ddp", "2 processes, 32 samples a step, S(W)"), ("weighted_sampling", "2 processes, 32 samples a step, 4")],
+)
+def test_the_examples_run_under_torchrun(name, told):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    path = ROOT / "examples" / "distributed_ddp.py"
-    found = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=100, env=os.environ)
+    path = ROOT / "examples" / f"distributed_{name}.py"
+    found = run_script([*command, str(path)], timeout=100, env=os.environ)
     assert found.returncode == 0, found.stderr
-    assert "2 processes, 32 samples a step, S(W)" in found.stdout
+    assert told in found.stdout
     assert "alike on all of them: True" in found.stdout
+    assert len(path.read_text("utf-8").splitlines()) < 80
+
+
+def test_the_sharded_example_goes_on_with_other_parts(tmp_path):
+    path, told = ROOT / "examples" / "distributed_sharded.py", []
+    for processes in (2, 4, 1):
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        command += [str(path), "--folder", str(tmp_path / "run")]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=100, env=os.environ)
+        assert found.returncode == 0, found.stderr
+        told.append(found.stdout)
+    assert "steps 1 to 200 on 2 processes, 1000 samples here" in told[0]
+    assert "steps 201 to 400 on 4 processes, 500 samples here" in told[1]
+    assert "steps 401 to 600 on 1 processes, 2000 samples here" in told[2]
     assert len(path.read_text("utf-8").splitlines()) < 80
 
 
@@ -32,7 +52,7 @@ def in_a_mesh(rank, pipe):
         drawn.append(draw.index.tolist())
         z = torch.full((4, 3), 1.0 + rank, requires_grad=True)
         imp.loss((z * torch.arange(3)).sum(1), z, draw)
-    pipe.send((drawn, imp.replicas.rank, imp.scores.mean.tolist()))
+    pipe.send((drawn, imp.processes.rank, imp.scores.mean.tolist()))
 
 
 def test_the_data_parallel_groups_of_a_mesh(tmp_path):

@@ -1,7 +1,9 @@
 """What several processes must not do: an error on each of them, that says which has what and what to do."""
 
 import pytest
-from replicated_runs import continued, engine, made, made_then, skips_one, train
+import torch.distributed as dist
+from replicated_runs import SAMPLES, continued, engine, made, made_then, skips_one, train
+from torch.utils.data import IterableDataset
 
 import emais
 
@@ -37,7 +39,8 @@ def test_methods_that_take_no_group_yet(pair, method):
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"sharded": True}, "sharded must be False"),
+        ({"sharded": [True, False]}, "disagree about sharded: rank 0 has sharded=True, rank 1 has sharded=False"),
+        ({"sharded": "yes"}, "sharded must be True or False"),
         ({"resident": True}, "takes no process_group yet"),
         ({"group": 3}, "group of torch.distributed, got a int"),
         ({"timeout": 0}, "timeout must be a finite number above 0"),
@@ -56,8 +59,24 @@ def test_refresh_is_refused(pair):
 
 
 def test_sharded_is_refused_on_one_process():
-    with pytest.raises(emais.EmaisError, match="sharded must be False"):
+    with pytest.raises(emais.EmaisError, match="sharded=True needs process_group="):
         emais.EMAIS(100, batch_size=10, sharded=True)
+
+
+@pytest.mark.parametrize(
+    ("attach", "told"),
+    [
+        ([{"rule": "linear"}, {"rule": "none"}], ["1 attached, rule='linear'", "1 attached, rule='none'"]),
+        ([{}, False], ["1 attached, rule='linear'", "0 attached"]),
+        ([{"scale_decay": False}, {}], ["scale_decay=False", "scale_decay=True"]),
+    ],
+    ids=["rules", "forgotten", "decay"],
+)
+def test_optimizers_that_are_attached_differently(pair, attach, told):
+    for rank, message in enumerate(pair.errors(train, attach=attach, steps=3)):
+        assert f"rank {rank} has " in message
+        assert told[rank] in message
+        assert f"not so rank {1 - rank}" in message
 
 
 def test_processes_at_different_steps(pair):
@@ -77,4 +96,30 @@ def test_draws_far_ahead_are_warned_about(pair):
 
 
 def test_one_process_alone_needs_no_group():
-    assert engine().replicas is None
+    assert engine().processes.size == 1
+
+
+class Streaming(IterableDataset):
+    """A data set by index that is as long as the part of one process."""
+
+    def __len__(self):
+        return SAMPLES // 2
+
+    def __iter__(self):
+        return iter(range(len(self)))
+
+    def __getitem__(self, i):
+        return i
+
+
+def streamed(rank, wrapped):
+    dataset = emais.ByIndex(Streaming(), SAMPLES) if wrapped else Streaming()
+    samples = SAMPLES if wrapped else len(dataset)  # which would leave half of them out
+    imp = emais.EMAIS(samples, batch_size=4, process_group=dist.group.WORLD, timeout=20.0)
+    return len(imp.loader(dataset))
+
+
+def test_the_length_of_a_streamed_data_set_must_be_given(pair):
+    for message in pair.errors(streamed, wrapped=False):
+        assert "its len() may be that of one process: give the number of all samples, emais.ByIndex(" in message
+    assert pair(streamed, wrapped=True) == [SAMPLES // 8] * 2

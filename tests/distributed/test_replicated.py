@@ -4,8 +4,10 @@ import pytest
 import torch
 from replicated_runs import (
     BATCH,
+    beside_other_groups,
     counted,
     differences,
+    draws_within_the_lag,
     drew_something_else,
     made_alone,
     noise,
@@ -62,6 +64,10 @@ def test_passes_of_an_epoch_do_not_depend_on_who_prefetches(pair):
     assert torch.equal(some[0]["parameters"], none[0]["parameters"])
 
 
+def test_a_draw_waits_only_for_what_its_lag_lets_it_know(pair):
+    assert pair(draws_within_the_lag) == [[3, 4], 2]
+
+
 def test_accumulation_without_sync(pair):
     results, alone = pair(train, accumulate=3, steps=150), train(size=1, accumulate=3, steps=150)
     check_replicas(results)
@@ -102,6 +108,11 @@ def test_one_collective_a_step_of_few_bytes(pair, method, signal):
 def test_random_numbers_of_workers_differ_between_processes(pair):
     one, other = pair(noise)
     assert len({x for batch in one + other for x in batch}) == 3 * BATCH
+
+
+def test_other_groups_of_some_processes_do_no_harm(pair):
+    one, other = pair(beside_other_groups)
+    assert torch.equal(one, other)
 
 
 def test_a_group_of_one_process_is_that_process(pair):

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from emais import EmaisError, WeightedSampler
 from emais.draws.distinct import draw_distinct
 from emais.draws.host_tree import WideTree
-from emais.weighted_sampler import KEPT
+from emais.loading.receiving import KEPT
 
 REPLACEMENT = pytest.mark.parametrize("replacement", [True, False])
 hostile = st.one_of(st.just(0.0), st.floats(-30, 30).map(lambda e: 10.0**e))
@@ -496,11 +496,11 @@ def test_weights_that_are_none(weights, message):
 )
 def test_a_refused_update_changes_nothing(index, weights, message):
     sampler = WeightedSampler(uneven(10), 3)
-    before, state = sampler.weights, [t.clone() for t in sampler._tree.sums]
+    before, state = sampler.weights, [t.clone() for t in sampler._draws.tree.sums]
     with pytest.raises(EmaisError, match=message):
         sampler.update(index, weights)
     assert torch.equal(sampler.weights, before)
-    assert all(torch.equal(a, b) for a, b in zip(sampler._tree.sums, state, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(sampler._draws.tree.sums, state, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,29 @@ def test_a_token_that_is_nearly_certain_keeps_its_norm():
     assert float(norm) == pytest.approx(float(want), rel=0.5)
 
 
+def test_a_label_whose_probability_is_no_float():
+    """exp(-300) is 0 in float32; its loss is not infinite."""
+    z = torch.zeros(1, 2, V)
+    z[..., 0], z[..., 3] = 100.0, -200.0
+    z.requires_grad_()
+    found = F.token_cross_entropy(z, torch.tensor([[3, 0]]), reduction="sum")
+    assert float(found.losses.detach()) == 300
+    found.losses.sum().backward()
+    assert z.grad[0, 0, [0, 3]].tolist() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_graph_may_be_used_again(dtype):
+    """The first backward pass gives away what the forward pass kept; the second computes the same numbers."""
+    z = made(dtype)
+    losses = F.token_cross_entropy(z, LABELS, R).losses
+    first = torch.autograd.grad(losses @ R, z, retain_graph=True)[0].clone()
+    second = torch.autograd.grad((losses @ R) * 2, z, retain_graph=True)[0]
+    assert torch.equal(first * 2, second)
+    (losses @ R).backward()
+    assert torch.equal(z.grad, first)
+
+
 def test_shifted_labels():
     z, other = made(), made()
     losses, norms, mean_norm = F.token_cross_entropy(z, LABELS, shift=True)
@@ -103,12 +126,16 @@ def test_another_ignore_index():
     assert torch.allclose(losses, torchs(made(), labels.where(labels != 0, -100)), atol=1e-6)
 
 
-def test_the_graph_keeps_nothing_as_large_as_the_logits_but_them():
+def test_the_graph_keeps_nothing_as_large_as_the_logits_but_them_and_their_gradient():
     z, kept = made(), []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
-        F.token_cross_entropy(z, LABELS, R)
+        losses = F.token_cross_entropy(z, LABELS, R).losses
     large = [x for x in kept if x.numel() >= N * T * V]
     assert [x.data_ptr() for x in large] == [z.data_ptr()]
+    place = losses.grad_fn.gradient.data_ptr()
+    losses.sum().backward()
+    assert z.grad.data_ptr() == place  # no copy was made
+    assert losses.grad_fn.gradient is None
 
 
 def test_a_run_is_the_run_with_gradients():

@@ -50,7 +50,7 @@ class Net(pl.LightningModule):
         losses, logits = self.outputs(batch)
         loss = emais.lightning.loss(self, losses, logits)
         assert torch.equal(loss, losses.mean())
-        self.log("val", loss)
+        self.log("val", loss, sync_dist=True)
 
     def configure_optimizers(self):
         kind, lr = {"SGD": (torch.optim.SGD, 0.1), "AdamW": (torch.optim.AdamW, 0.01)}[self.optimizer]

@@ -1,12 +1,15 @@
 """The example pair and the guide for Lightning run, and the pair differs in the three lines that the guide claims."""
 
 import difflib
+import os
 import re
 import runpy
+import sys
 
 import pytest
 from lightning_task import quiet
 from places import DOCS, ROOT
+from scripts import run_script
 
 PAIR = [ROOT / "examples" / "07_lightning" / name for name in ("before.py", "after.py")]
 # of a page that is run as it stands
@@ -27,6 +30,30 @@ def test_the_examples_differ_in_three_lines():
     assert [line[0] for line in changes].count("+") == 3
     assert [line[0] for line in changes].count("-") == 2  # one of the three is the import
     assert max(len(before), len(after)) < 80
+
+
+def weights_and_factor(shown):
+    return re.search(r"^sum of weights 0x[0-9a-fp.+]+, factor 0x[0-9a-fp.+]+$", shown, re.M)[0]
+
+
+def by_torchrun():
+    """What plain DistributedDataParallel prints, trained alike."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command.append(str(ROOT / "examples" / "distributed_ddp.py"))
+    found = run_script(command, timeout=200, env=os.environ)
+    assert found.returncode == 0, found.stderr[-3000:]
+    return found.stdout
+
+
+def test_the_example_on_two_processes_runs():
+    """Lightning starts the second process itself."""
+    path = ROOT / "examples" / "distributed_lightning.py"
+    done = run_script([sys.executable, str(path)], timeout=200, env=os.environ)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "2 processes, 32 samples a step, S(W)" in done.stdout
+    assert weights_and_factor(done.stdout) == weights_and_factor(by_torchrun())  # to the bit
+    assert "378 steps; alike on all processes: True" in done.stdout  # 6 epochs of ceil(2000 / 32)
+    assert len(path.read_text("utf-8").splitlines()) < 80
 
 
 def test_the_guide_runs(tmp_path, monkeypatch, capsys):

@@ -67,11 +67,6 @@ def test_a_training_step_that_fetches_its_own_batches():
     refused(r"write training_step\(self, batch, batch_idx\)", Fetches(schedule=False))
 
 
-def test_more_than_one_process():
-    with pytest.raises(Exception, match=r"has 2 processes.*Trainer\(devices=1, num_nodes=1\)"):
-        trainer(sampling(), devices=2, strategy="ddp_fork").fit(Net(schedule=False), train_loader())
-
-
 @pytest.mark.parametrize("automatic", [True, False])
 def test_a_forgotten_loss_is_found_in_the_first_step(automatic):
     class Forgets(Net):

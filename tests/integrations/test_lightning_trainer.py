@@ -86,6 +86,14 @@ def test_numbers_are_logged_once_an_interval(accumulate, tmp_path, monkeypatch):
     assert runner.callback_metrics["emais/lr_scale"] == pytest.approx(made[-1].lr_scale)
 
 
+def test_without_a_logger_the_three_main_numbers_are_logged():
+    runner = trainer(sampling(), log_every_n_steps=4)
+    runner.fit(Net(), train_loader())
+    found = {name for name in runner.callback_metrics if name.startswith("emais/")}
+    assert found == {"emais/n_ems", "emais/score", "emais/lr_scale"}
+    assert "emais/n_ems" in runner.progress_bar_metrics
+
+
 # ---- the tuner
 
 

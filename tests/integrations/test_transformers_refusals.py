@@ -31,7 +31,8 @@ def refused(trainer, words, **options):
         ({"batch_size": 4}, "'batch_size', which the Trainer decides by args.per_device_train_batch_size"),
         ({"num_samples": 4}, "the Trainer decides by len"),
         ({"num_steps": 9}, "the Trainer decides by args.max_steps"),
-        ({"effective_steps": True}, "the Trainer decides by args.max_steps"),
+        ({"effective_steps": True}, "effective_steps=True: a Trainer takes args.max_steps.*EffectiveSchedule"),
+        ({"process_group": None}, "the Trainer decides by the processes that torchrun"),
         ({"method": "presampling"}, "choose another method"),
     ],
 )
@@ -53,7 +54,7 @@ def test_settings_of_the_method(tmp_path):
 def test_several_processes(tmp_path, monkeypatch):
     trainer = make(tmp_path)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    refused(trainer, "2 processes would draw the same minibatches: start one process")
+    refused(trainer, "WORLD_SIZE=2 .* but the Trainer knows of 1.*start them with torchrun")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 import torch
 from places import ROOT
 
-ELSEWHERE = {"distributed_ddp"}  # run by tests/distributed, on two processes
+# run by tests/distributed, tests/integrations and tests/ray_train
+ELSEWHERE = {path.stem for path in (ROOT / "examples").glob("distributed_*.py")}
 TOLD = {"05_weighted_sampling": "of the rare classes"}  # by examples without importance sampling of losses
 
 

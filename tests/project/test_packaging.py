@@ -26,6 +26,7 @@ NOT_SOURCE = {
     ".git",
     ".venv",
     ".venv-integrations",
+    ".venv-ray",
     "out",
     "build",
     "dist",

@@ -35,7 +35,7 @@ def some_weights(index: Any, values: Any, num_samples: int) -> tuple[np.ndarray,
     >>> some_weights([3, 5], 0.5, num_samples=10)
     (array([3, 5]), array([0.5, 0.5]))
     """
-    samples, found = _indices(index), _numbers(values)
+    samples, found = sample_indices(index), _numbers(values)
     if not samples.numel():
         samples = samples.long()  # numpy makes floats of an empty list
     check_index(samples, num_samples)
@@ -73,7 +73,7 @@ def _numbers(values: Any) -> np.ndarray:
         raise EmaisError(f"weights must be real numbers, got {shortly(values)} ({error})") from None
 
 
-def _indices(index: Any) -> Tensor:
+def sample_indices(index: Any) -> Tensor:
     """Sample indices as a tensor (n,) on the host."""
     try:
         found = index.detach().cpu() if isinstance(index, Tensor) else torch.from_numpy(np.array(index))

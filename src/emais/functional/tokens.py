@@ -38,9 +38,8 @@ def token_cross_entropy(
     count. reduction: a sequence's loss is the "mean" or the "sum" over its tokens; 0 if it has none. shift: the labels
     are the input tokens, and position t predicts the label at t + 1. chunk: tokens at a time.
 
-    The backward pass makes the gradient from the logits, also in chunks. So the largest tensors are the logits and
-    their gradient, where torch's cross-entropy keeps log-probabilities, too. Computed in float32, for float64 logits in
-    float64. Can be differentiated once.
+    The largest tensors are the logits and their gradient, which the forward pass makes; torch's cross-entropy keeps
+    log-probabilities, too. Computed in float32, for float64 logits in float64. Can be differentiated once.
 
     >>> z = torch.zeros(1, 2, 4, requires_grad=True)
     >>> losses, norms, _ = token_cross_entropy(z, torch.tensor([[3, -100]]))
@@ -60,33 +59,35 @@ def token_cross_entropy(
     if reduction == "mean":
         weights = weights / counted.sum(1, keepdim=True).clamp(min=1)
     labels = labels.where(counted, 0)
-    width = max(1, chunk // max(1, len(logits)))
-    losses, norms, mean = _TokenLosses.apply(logits, labels, weights, r, smoothing, width)  # type: ignore[no-untyped-call]
+    losses, norms, mean = _TokenLosses.apply(logits, labels, weights, r, smoothing, chunk)  # type: ignore[no-untyped-call]
     return TokenLosses(losses, norms, None if r is None else mean)
 
 
 class _TokenLosses(torch.autograd.Function):
-    """weights (N, T): of each token in its sequence's loss; width: positions of a chunk."""
+    """weights (N, T): of each token in its sequence's loss; chunk: tokens at a time.
+
+    The forward pass keeps softmax(z) - y, and the backward pass multiplies it in place: that is the gradient. So it is
+    computed once. In half precision, where it would be rounded twice, and in a second backward pass through the same
+    graph, it is computed again from the logits.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, labels: Tensor, weights: Tensor, r: Tensor | None, smoothing: float, width: int
+        ctx: Any, logits: Tensor, labels: Tensor, weights: Tensor, r: Tensor | None, smoothing: float, chunk: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        totals = weights.new_empty(weights.shape)  # log of the sum of exp(z)
+        keep = logits.dtype == weights.dtype and ctx.needs_input_grad[0]
+        ctx.gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if keep else None
         sums = weights.new_zeros(3, len(weights), dtype=torch.float64)  # losses, |g|^2, and |sum r g|^2 in the first
-        for part, z in _chunks(logits, weights.dtype, width):
-            y, w, total = labels[:, part], weights[:, part], z.logsumexp(2)
-            totals[:, part] = total
-            nll = total - z.gather(2, y[..., None])[..., 0]
-            rest = total - z.mean(2) if smoothing else 0.0
-            sums[0] += (w * ((1 - smoothing) * nll + smoothing * rest)).sum(1)
-            g = _gradient(z, total, y, smoothing)
-            sums[1] += (w * torch.linalg.vector_norm(g, dim=2)).double().square().sum(1)
+        for part in _positions(logits, logits.shape[1] if keep else max(1, chunk // max(1, len(logits)))):
+            z, w = logits[:, part], weights[:, part]
+            g = ctx.gradient[:, part] if keep else torch.empty(z.shape, dtype=w.dtype, device=z.device)
+            losses, norms = _softmax_less_label(z, labels[:, part], smoothing, chunk, g)
+            sums[0] += (w * losses).sum(1)
+            sums[1] += (w * norms).double().square().sum(1)
             if r is not None:
-                mean = g.mul_((w * r.to(w)[:, None])[..., None]).sum(0)
-                sums[2, 0] += torch.linalg.vector_norm(mean).double().square()
-        ctx.save_for_backward(logits, labels, weights, totals)
-        ctx.smoothing, ctx.width = smoothing, width
+                sums[2, 0] += _square_of_sum(w * r.to(w)[:, None], g, chunk)
+        ctx.save_for_backward(logits, labels, weights)
+        ctx.smoothing, ctx.chunk = smoothing, chunk
         losses, norms = sums[0].to(weights.dtype), sums[1].sqrt().to(weights.dtype)
         mean_norm = (sums[2, 0].sqrt() / max(1, len(weights))).to(weights.dtype)
         ctx.mark_non_differentiable(norms, mean_norm)
@@ -96,30 +97,62 @@ class _TokenLosses(torch.autograd.Function):
     def backward(ctx: Any, outer: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # create_graph=True
             raise EmaisError("token_cross_entropy can be differentiated once: take torch's cross_entropy instead")
-        logits, labels, weights, totals = ctx.saved_tensors
+        logits, labels, weights = ctx.saved_tensors
+        factors = (weights * outer[:, None])[..., None]
+        found, ctx.gradient = ctx.gradient, None  # it is given away: a second pass makes its own
+        if found is not None:
+            return found.mul_(factors), None, None, None, None, None
         found = torch.empty_like(logits)
-        for part, z in _chunks(logits, weights.dtype, ctx.width):
-            g = _gradient(z, totals[:, part], labels[:, part], ctx.smoothing)
-            found[:, part] = g.mul_((weights[:, part] * outer[:, None])[..., None])
+        for part in _positions(logits, max(1, ctx.chunk // max(1, len(logits)))):
+            z = logits[:, part]
+            g = torch.empty(z.shape, dtype=weights.dtype, device=z.device)
+            _softmax_less_label(z, labels[:, part], ctx.smoothing, ctx.chunk, g)
+            found[:, part] = g.mul_(factors[:, part])
         return found, None, None, None, None, None
 
 
-def _chunks(logits: Tensor, dtype: torch.dtype, width: int) -> Iterator[tuple[slice, Tensor]]:
-    """The logits by positions, `width` at a time."""
-    for start in range(0, logits.shape[1], width):
-        part = slice(start, start + width)
-        yield part, logits[:, part].to(dtype)
+def _positions(logits: Tensor, width: int) -> Iterator[slice]:
+    """Parts of the sequences, `width` positions at a time."""
+    for start in range(0, logits.shape[1], max(1, width)):
+        yield slice(start, start + width)
 
 
-def _gradient(z: Tensor, total: Tensor, y: Tensor, smoothing: float) -> Tensor:
-    """softmax(z) - y of some tokens, in memory of its own; total: log of the sum of exp(z)."""
-    g = (z - total[..., None]).exp_()
+def _softmax_less_label(z: Tensor, y: Tensor, smoothing: float, chunk: int, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Write softmax(z) - y of all tokens into `out`; the losses of tokens and the norms, (N, T) both.
+
+    Some tokens at a time, so that what is done to them finds them in the processor's caches.
+    """
+    losses, norms = out.new_empty(z.shape[:2]), out.new_empty(z.shape[:2])
+    samples = max(1, chunk // max(1, z.shape[1]))
+    for start in range(0, len(z), samples):
+        for part in _positions(z, min(chunk, z.shape[1])):
+            at = slice(start, start + samples), part
+            losses[at] = _of_tokens(z[at].to(out.dtype), y[at][..., None], smoothing, out[at])
+            norms[at] = torch.linalg.vector_norm(out[at], dim=2)
+    return losses, norms
+
+
+def _of_tokens(z: Tensor, label: Tensor, smoothing: float, g: Tensor) -> Tensor:
+    """The losses of some tokens; softmax(z) - y goes into `g`. label (N, T, 1)."""
+    torch.softmax(z, 2, out=g)
+    # the log of the sum of exp(z), from the largest: one exp a number, and p of the label may be too small for a float
+    total = z.amax(2) - g.amax(2).log()
+    log_p = z.gather(2, label) - total[..., None]
+    losses, share = -log_p[..., 0], smoothing / z.shape[2]
     if smoothing:
-        g.sub_(smoothing / z.shape[2])
-    at = y[..., None]
-    # p - 1 of the label, to its last digit where p is near 1
-    own = torch.expm1(z.gather(2, at) - total[..., None]) + smoothing - (smoothing / z.shape[2] if smoothing else 0)
-    return g.scatter_(2, at, own)
+        losses = (1 - smoothing) * losses + smoothing * (total - z.mean(2))
+        g.sub_(share)
+    g.scatter_(2, label, torch.expm1(log_p) + (smoothing - share))  # p - 1, to its last digit where p is near 1
+    return losses
+
+
+def _square_of_sum(factors: Tensor, g: Tensor, chunk: int) -> Tensor:
+    """The squared norm of sum_n f_nt g_nt over all positions t: factors (N, T), g (N, T, V)."""
+    found = g.new_zeros((), dtype=torch.float64)
+    for part in _positions(g, max(1, chunk // max(1, len(g)))):
+        total = (factors[:, part, None] * g[:, part]).sum(0)  # no product of matrices: they may be in low precision
+        found += torch.linalg.vector_norm(total).double().square()
+    return found
 
 
 def _check(logits: Tensor, labels: Tensor, r: Tensor | None, reduction: str) -> None:

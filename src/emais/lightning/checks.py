@@ -8,10 +8,12 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..distributed import group_size
 from ..errors import EmaisError
 from ..loading.loader import Loader
-from ..loading.sources import check_dataset, check_plain
+from ..loading.sources import check_iterable, check_plain
 from ..methods import METHODS, create
+from .processes import check_strategy, group_of_one
 
 _TAKEN = {
     "num_samples": "the train DataLoader's data set has it",
@@ -41,16 +43,19 @@ def check_settings(method: str, settings: dict[str, Any]) -> None:
             f"{method} scores candidates in a forward pass of its own, which a Trainer has no place for: choose "
             "another method, or use imp.loader(dataset, score=f) in a loop of your own"
         )
-    create(method, 10_000, 1, **settings)  # says what is wrong with the rest
+    if settings.get("sharded"):
+        raise EmaisError(
+            f"ImportanceSampling takes no sharded={settings['sharded']!r}: every process of a Lightning run keeps the "
+            "statistics of all samples. Leave it out, or use an engine in a loop of your own"
+        )
+    group_size(settings.get("process_group"))  # says what is wrong with a group
+    with group_of_one() as group:
+        create(method, 10_000, 1, **settings | {"process_group": group})  # says what is wrong with the rest
 
 
 def check_trainer(trainer: Trainer, module: LightningModule) -> None:
     """Refuse a Trainer that draws or fetches in a way that ours does not fit."""
-    if trainer.world_size > 1:
-        raise EmaisError(
-            f"the Trainer has {trainer.world_size} processes, and importance sampling in Lightning works with one: "
-            "make it with Trainer(devices=1, num_nodes=1)"
-        )
+    check_strategy(trainer)
     if trainer.overfit_batches:
         raise EmaisError(
             f"overfit_batches={trainer.overfit_batches} trains on the same few batches again and again, and "
@@ -77,7 +82,7 @@ def checked_dataloader(given: Any) -> DataLoader[Any]:
         )
     try:
         if isinstance(given.dataset, IterableDataset):
-            check_dataset(given.dataset, 0)  # its message
+            check_iterable(given.dataset)
         check_plain(given)
     except EmaisError as error:
         raise EmaisError(
@@ -99,4 +104,16 @@ def check_length(given: DataLoader[Any], num_samples: int, whose: str) -> None:
         raise EmaisError(
             f"the train data set has {length} samples, and the statistics {whose} are of {num_samples}: train on the "
             "same data set, or make a new ImportanceSampling and fit without ckpt_path to begin new statistics"
+        )
+
+
+def check_samples(saved: int, batch_size: int, processes: int) -> None:
+    """Refuse a checkpoint of a run that trained on another number of samples a step."""
+    if saved != batch_size * processes:
+        way = f"give its DataLoader batch_size={saved // processes}"
+        raise EmaisError(
+            f"the checkpoint is of a run with {saved} samples a step over all processes, this Trainer takes "
+            f"{processes} x {batch_size}: "
+            + (f"use a number of processes that divides {saved}" if saved % processes else way)
+            + ", or fit without ckpt_path"
         )

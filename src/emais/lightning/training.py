@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from ..engine import Engine
 from ..loading.draw import Draw
+from .processes import batches_of_an_epoch
 
 
 class TrainLoader:
@@ -22,11 +23,12 @@ class TrainLoader:
 
     def __init__(self, engine: Engine, given: DataLoader[Any], trainer: Trainer, begin: Callable[[], None]) -> None:
         self.engine, self._trainer, self._begin = engine, trainer, begin
-        self._loader, self._length = engine.loader(given), len(given)
+        processes = engine.global_batch_size // engine.batch_size
+        self._loader, self._length = engine.loader(given), batches_of_an_epoch(given, processes)
         self._draws: dict[int, Draw] = {}
 
     def __len__(self) -> int:
-        """Batches of an epoch, as without importance sampling: `drop_last` counts."""
+        """Batches of an epoch in this process, as without importance sampling: `drop_last` counts."""
         return self._length
 
     def __iter__(self) -> Iterator[Any]:

@@ -74,7 +74,7 @@ class Loader:
         if options.get("num_workers"):
             importlib.import_module("numpy.random")  # numpy loads it at its first use, which would be in every worker
         self.dataloader: DataLoader[Any] = DataLoader(
-            Minibatches(dataset, collate, None if seeds else engine.own_seed),
+            Minibatches(dataset, collate, None if seeds else engine.processes.own_seed),
             batch_sampler=_DrawStream(engine),  # type: ignore[arg-type]
             collate_fn=as_it_is,
             **options,
@@ -86,7 +86,7 @@ class Loader:
         if not own.length and not self._engine.finished:
             warnings.warn(OVER.format(self._engine.num_steps), stacklevel=2)
         if self._seeded:  # workers are seeded from it: by the step, so that a resumed pass is the same
-            seed = mix(self._engine.own_seed, self._engine.step) >> 1
+            seed = mix(self._engine.processes.own_seed, self._engine.step) >> 1
             # not the global one, but on the device where torch expects that
             self.dataloader.generator = torch.Generator(torch.empty(0).device).manual_seed(seed)
         seen = self._engine.diagnostics.step

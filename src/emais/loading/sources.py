@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import torch.distributed as dist
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from ..errors import EmaisError, UnknownOption
+from .by_index import GIVE_LENGTH, is_indexable
 
 OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "dataset")
 # a DataLoader's generator gave its order and seeded its workers: both follow from the engine's seed now
@@ -17,19 +19,32 @@ _FOR_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiproces
 
 def check_dataset(dataset: Any, num_samples: int) -> None:
     """Refuse what cannot be drawn from by index."""
-    if isinstance(dataset, IterableDataset):
-        raise EmaisError(
-            f"{type(dataset).__name__} is an IterableDataset: importance sampling picks samples by index, so it "
-            "needs a data set with __getitem__ and __len__"
-        )
-    if not hasattr(dataset, "__len__") or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")):
+    iterable = isinstance(dataset, IterableDataset)
+    if iterable:
+        check_iterable(dataset)
+    if not hasattr(dataset, "__len__") or not is_indexable(dataset):
         hint = ": pass its .dataset" if hasattr(dataset, "dataset") else ""
         raise EmaisError(f"the data set needs __getitem__ and __len__, {type(dataset).__name__} lacks one{hint}")
     if len(dataset) != num_samples:
+        way = f". If it has more than its len(), {GIVE_LENGTH}" if iterable else ""
         raise EmaisError(
             f"the data set has {len(dataset)} samples, the engine was made for num_samples={num_samples}: "
-            "make it with num_samples=len(dataset)"
+            f"make it with num_samples=len(dataset){way}"
         )
+
+
+def check_iterable(dataset: IterableDataset[Any]) -> None:
+    """Refuse an IterableDataset that cannot be read by index, or that may be longer than it says."""
+    name = type(dataset).__name__
+    if not is_indexable(dataset):
+        raise EmaisError(
+            f"{name} is an IterableDataset: importance sampling picks samples by index, so it needs a data set with "
+            "__getitem__ and __len__"
+        )
+    if not hasattr(dataset, "__len__"):
+        raise EmaisError(f"{name} has no len(): {GIVE_LENGTH}")
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        raise EmaisError(f"{name} is an IterableDataset, and its len() may be that of one process: {GIVE_LENGTH}")
 
 
 def check_engine(engine: Any, score: Any) -> None:
@@ -101,6 +116,8 @@ def check_plain(loader: DataLoader[Any]) -> None:
 
 def is_whole_pass(sampler: Any, dataset: Any) -> bool:
     """Whether a sampler gives each sample of a data set once, in order or shuffled: what `shuffle=` makes."""
+    if isinstance(dataset, IterableDataset):  # torch takes no sampler for it
+        return True
     plain = type(sampler) is SequentialSampler or (type(sampler) is RandomSampler and not sampler.replacement)
     return plain and len(sampler) == len(dataset)
 

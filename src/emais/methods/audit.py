@@ -33,7 +33,7 @@ class Audit(EMAISAuto):
 
     def __init__(self, num_samples: int, batch_size: int = 128, num_steps: int | None = None, **options: Any) -> None:
         super().__init__(num_samples, batch_size, num_steps, **options)
-        self._projection = Projection(self.num_samples, self.global_batch_size, not self.scans, self.arrays)
+        self._projection = Projection(self.num_samples, self.draw_size, not self.scans, self.arrays)
 
     def weigh(self, observed: Observation) -> tuple[Array, Array]:
         """Project from the minibatch, then let the statistics take it in."""
@@ -55,6 +55,10 @@ class Audit(EMAISAuto):
     def report(self) -> dict[str, Any]:
         """With `projected`: n_ems of the finding; NaN before two epochs."""
         return super().report() | {"projected": self._projection.finding(self._step_size()).n_ems}
+
+    def nbytes(self) -> int:
+        """With what the finding comes from."""
+        return super().nbytes() + sum(t.nbytes for t in self._projection.state_dict().values())
 
     def state(self) -> dict[str, Tensor]:
         """With what the finding comes from."""

@@ -20,9 +20,11 @@ _TOLERANCE = 0.02  # half-precision logits leave about 0.005
 class _OwnHistory(Weighted):
     """The history of 1 - p(true class) of each sample; p proportional to w + mean(w); the loss is the plain mean."""
 
+    ignores_r = True
     estimator = "mean(losses) of samples drawn with p: biased towards samples with large p"
     needs_gradients = True
     columns: tuple[str, ...] = ("count", "mean", "m2")
+    sample_columns = columns
     unseen = 0.0  # weight of a sample without a history
 
     def __init__(
@@ -91,7 +93,7 @@ class Confidence(_OwnHistory):
 
     name = "confidence"
     unseen = 1.0
-    columns = ("count", "mean")
+    sample_columns = columns = ("count", "mean")
 
     def weigh(self, observed: Observation) -> tuple[Array, Array]:
         """The running mean."""

@@ -96,8 +96,9 @@ class Presampling(Engine):
         return _take(batch, place, self.presample), chosen
 
     def _choose(self, candidates: Draw, score: Score, batch: Any) -> tuple[Tensor, Draw]:
-        self._settle()  # the switch must know what happened so far
-        if not self._on:
+        with self._settled:  # the switch must know what happened so far
+            on = self._on
+        if not on:
             place = torch.arange(self.batch_size, device=self.device)
             return place, self._draw_at(candidates, place, torch.ones_like(candidates.r.index_select(0, place)))
         norms = score_norms(score, batch, self.batch_statistics).detach()

@@ -41,6 +41,7 @@ class RAIS(Weighted):
 
     name = "rais"
     rule = "rais"
+    sample_columns = COLUMNS
 
     def __init__(
         self,
@@ -56,15 +57,15 @@ class RAIS(Weighted):
         if number_from_0("warmup_epochs", warmup_epochs) < 1:
             raise EmaisError(f"warmup_epochs must be at least 1 for rais, got {warmup_epochs!r}")
         super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
-        self.buffer = max(positive_int("buffer", buffer or min(BUFFER, self.num_samples)), self.global_batch_size)
-        self.period = math.ceil(self.buffer / self.global_batch_size)
+        self.buffer = max(positive_int("buffer", buffer or min(BUFFER, self.total_samples)), self.draw_size)
+        self.period = math.ceil(self.buffer / self.draw_size)
         device = self.device
         self._table = SampleTable(num_samples, COLUMNS, self.arrays)
         self._table["last"].fill_(-1.0)  # not seen yet
         self._total = torch.zeros((), dtype=torch.float64, device=device)  # of all latest norms
         # features, norm, r (0: no observation)
         self._observed = torch.zeros(self.buffer, NUM_FEATURES + 2, dtype=torch.float32, device=device)
-        self._lanes = torch.arange(self.global_batch_size, device=device)
+        self._lanes = torch.arange(self.draw_size, device=device)
         # rows: c, d, and theta = c + k d. Until the first fit all samples are equal
         self._fit = torch.zeros(3, NUM_FEATURES, dtype=torch.float64, device=device)
         self._fit[:, 0] = 1.0
@@ -101,7 +102,7 @@ class RAIS(Weighted):
         norms, r = self.arrays.tensor(observed.norms), self.arrays.tensor(drawn_with)
         valid = (norms <= NORM_MAX) & (own[0] >= 0)
         row = [self._mean().float().expand_as(r), *own, torch.where(valid, norms, 0.0), r * valid]
-        place = ((observed.step - 1) * self.global_batch_size + self._lanes).remainder_(self.buffer)
+        place = ((observed.step - 1) * self.draw_size + self._lanes).remainder_(self.buffer)
         self._observed.index_copy_(0, place, torch.stack(row, 1))
 
     def reweigh_all(self) -> None:
@@ -152,8 +153,8 @@ class RAIS(Weighted):
     @property
     def coefficients(self) -> tuple[Tensor, Tensor]:
         """c and d of the latest fit, (5,) float64 each."""
-        self._settle()
-        return self._fit[0].clone(), self._fit[1].clone()
+        with self._settled:
+            return self._fit[0].clone(), self._fit[1].clone()
 
     def report(self) -> dict[str, Any]:
         """refits so far, and how many of them failed (too few observations, or no finite optimum)."""

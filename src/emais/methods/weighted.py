@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..distributed import group_size
 from ..draws.sampler import ExactSampler
 from ..engine import Engine
 from ..errors import EmaisError, number_from_0, positive_int, usable_device
 from ..functional.precision import full_precision
 from ..observing.observation import Observation
+from ..processes import samples_of_a_draw
 from ..statistics.arrays import Array, Number
 
 
@@ -41,10 +41,14 @@ class Weighted(Engine):
         warmup_epochs = number_from_0("warmup_epochs", warmup_epochs)
         # made first: it refuses bad settings before anything large is laid out
         device, resident = usable_device(options.get("device", "cpu")), options.get("resident")
-        whole = positive_int("batch_size", batch_size) * group_size(options.get("process_group"))
-        self._sampler = ExactSampler(num_samples, whole, self.kappa, device=device, resident=resident)
-        self.epoch_steps = None if self.scans else math.ceil(warmup_epochs * num_samples / whole)
+        batch_size = positive_int("batch_size", batch_size)
+        drawn = samples_of_a_draw(batch_size, options.get("process_group"), options.get("sharded", False))
+        if not options.get("sharded"):  # else all processes have to be told of a part that is too small
+            self._sampler = ExactSampler(num_samples, drawn, self.kappa, device=device, resident=resident)
+        self.epoch_steps = None if self.scans else math.ceil(warmup_epochs * num_samples / drawn)
         super().__init__(num_samples, batch_size, num_steps, seed, **options)
+        if options.get("sharded"):
+            self._sampler = ExactSampler(num_samples, drawn, self.kappa)
         self.source.sampler = self._sampler
         if type(self).offset is not Weighted.offset:
             if self.kappa is not None:
@@ -76,8 +80,8 @@ class Weighted(Engine):
     @property
     def sampler(self) -> ExactSampler:
         """The sampler, with every minibatch observed so far in it."""
-        self._settle()
-        return self._sampler
+        with self._settled:
+            return self._sampler
 
     def probabilities(self) -> Tensor:
         """The distribution that the next draw after the warm-up would come from, (M,) float64: O(M), for analysis."""
@@ -111,6 +115,10 @@ class Weighted(Engine):
     def saved_settings(self) -> dict[str, Any]:
         """With the warm-up."""
         return super().saved_settings() | {"warmup_epochs": self.warmup_epochs}
+
+    def parts_joined(self) -> None:
+        """Compute all weights again."""
+        self.reweigh_all()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Fill the sampler; a method takes over its own tensors first. `due` is theirs to save, if they revise."""

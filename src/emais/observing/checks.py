@@ -11,6 +11,12 @@ from ..errors import EmaisError, check_index
 from ..functional.gradients import raw_logit_gradients
 from ..loading.draw import Draw, DrawRecord
 
+SPREAD = (
+    "{} is a {} that is spread over processes as {}, so that each sees the gradients of its part "
+    "alone: take whole = logits.full_tensor() and compute losses from it, or let the last layer put out whole logits, "
+    "as ColwiseParallel(output_layouts=Replicate())"
+)
+
 
 def checked_record(engine: Any, losses: Tensor, draw: Draw) -> DrawRecord:
     """The record of a draw that this engine has made, and that was not used yet."""
@@ -63,6 +69,9 @@ def per_sample(
 
     Of norms: (N,), or (N + 1,) with |mean r g| behind them.
     """
+    for name, x in (("losses", losses), ("logits", logits), ("grads", grads), ("norms", norms)):
+        if type(x) is not Tensor and hasattr(x, "full_tensor"):  # told by its method: importing DTensor takes long
+            raise EmaisError(SPREAD.format(name, type(x).__name__, getattr(x, "placements", "?")))
     if norms is not None:
         return given_norms(losses, grads, norms, mean_norm)
     if mean_norm is not None:

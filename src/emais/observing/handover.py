@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -28,11 +29,13 @@ Settled = AbstractContextManager[object]  # inside, all that was observed is in,
 class Exchange(Protocol):
     """Processes that tell each other what they have observed."""
 
+    shared: bool  # whether all of them learn from the observations of all
+
     def send(self, observed: Observation) -> None:
         """Tell the others, without waiting."""
 
-    def arrive(self) -> Iterator[Observation]:
-        """What was sent, in order, each with what the others have told; waits for them."""
+    def arrive(self, step: float) -> Iterator[Observation]:
+        """What was sent up to a step, in order, each with what the others have told; waits for them."""
 
 
 class _Helper:
@@ -73,10 +76,10 @@ class _Helper:
 
 
 class Handover:
-    """Brings an `Observation` to a handler, by the way that costs the training step least.
+    """Brings an `Observation` to `report` and `learn`, by the way that costs the training step least.
 
     Training on a GPU, statistics on the CPU: the gradients travel in pinned memory behind an event, so nothing waits
-    for the whole device, and a helper thread runs the handler and prepares the next draw. It lets the main thread
+    for the whole device, and a helper thread runs both and prepares the next draw. It lets the main thread
     get into backward() first, where that does not hold Python's lock. Both on one GPU: the same on a side stream,
     beside the backward pass (`overlap`; else in line). Both on the CPU: when asked for, which is after the backward
     pass; a pause between forward and backward would send torch's threads to sleep.
@@ -85,15 +88,21 @@ class Handover:
     posts or draws. So the result never depends on timing, and every public call of an engine is whole, whichever thread
     makes it.
 
-    exchange: where several processes train together, an observation goes to the others first, at once, and is handled
-    with theirs when it is asked for.
+    exchange: where several processes train together, an observation goes to the others first, at once, and is reported
+    with theirs when it is asked for. So is learning, unless each process has samples of its own to learn from.
     """
 
     def __init__(
-        self, arrays: Arrays, handle: Handler, prepare: Callable[[], None], exchange: Exchange | None = None
+        self,
+        arrays: Arrays,
+        report: Handler,
+        learn: Handler,
+        prepare: Callable[[], None],
+        exchange: Exchange | None = None,
     ) -> None:
-        self._arrays, self._handle, self._prepare, self._exchange = arrays, handle, prepare, exchange
-        self._deliver = handle if exchange is None else exchange.send
+        self._arrays, self._report, self._learn, self._prepare = arrays, report, learn, prepare
+        self._exchange, self._learns_alone = exchange, exchange is None or not exchange.shared
+        self._own: list[Observation] = []  # sent to the others, and to be learned from here
         self.overlap = False
         self._side: torch.cuda.Stream | None = None
         self._held: list[Any] = []  # tensors that the side stream reads must live until it is joined
@@ -129,6 +138,19 @@ class Handover:
             return
         self._deliver(Observation(step, record.index, record.r, self._arrays.norms(g), record.r @ g, own))
 
+    def _deliver(self, observed: Observation) -> None:
+        if self._exchange is None:
+            self._learn(observed)
+            self._report(observed)
+        else:
+            self._exchange.send(observed)
+            if self._learns_alone:
+                self._own.append(observed)
+
+    def _learn_own(self) -> None:
+        while self._own:
+            self._learn(self._own.pop(0))
+
     def _handle_aside(self, step: int | Tensor, record: DrawRecord, grads: Tensor, signal: Tensor | None) -> None:
         self._side = self._side or torch.cuda.Stream(grads.device)
         self._side.wait_stream(torch.cuda.current_stream(grads.device))
@@ -156,7 +178,8 @@ class Handover:
                 sums, own = self._arrays.array(host), None if aside is None else self._arrays.array(aside.float())
                 self._deliver(Observation(step, record.index, record.r, sums[:n], sums[n:], own))
             self._buffers.extend([host] if aside is None else [host, aside])
-            if self._exchange is None:
+            if self._learns_alone:
+                self._learn_own()
                 self._prepare()
 
         if self._helper is None:
@@ -181,9 +204,7 @@ class Handover:
             return
         self.lock.acquire()
         try:
-            if self._held or self._waiting or self._helper is not None or self._exchange is not None:
-                with full_precision():
-                    self.drain()
+            self.settle()
         except BaseException:
             self.lock.release()
             raise
@@ -192,8 +213,13 @@ class Handover:
         if threading.get_ident() != self._handling:
             self.lock.release()
 
-    def drain(self) -> None:
-        """Make sure that all posted observations have been handled before what comes next."""
+    def settle(self, step: float = math.inf) -> None:
+        """Have all that was posted handled; of what other processes observed, that up to a step. Needs the lock."""
+        if self._held or self._waiting or self._helper is not None or self._exchange is not None:
+            with full_precision():
+                self._drain(step)
+
+    def _drain(self, step: float) -> None:
         if self._held and self._side is not None:
             torch.cuda.current_stream(self._side.device).wait_stream(self._side)
             self._held.clear()
@@ -203,10 +229,13 @@ class Handover:
                 self._helper.wait()
             finally:
                 self._hurry.clear()
-        if self._waiting:
+        if self._waiting or self._own:
             while self._waiting:
                 self._waiting.pop(0)()
+            self._learn_own()
             self._prepare()  # at once: what it reads and runs is still in the processor's caches
         if self._exchange is not None:
-            for observed in self._exchange.arrive():
-                self._handle(observed)
+            for observed in self._exchange.arrive(step):
+                if not self._learns_alone:
+                    self._learn(observed)
+                self._report(observed)

@@ -17,7 +17,7 @@ CHUNK = 4096  # samples to learn from at a time: it bounds the memory that this 
 
 def refresh(engine: Any, index: Tensor, losses: Tensor, logits: Tensor | None, given: dict[str, Tensor]) -> None:
     """Have an engine learn from samples at its present step; given: their gradients or norms, as for `loss`."""
-    if engine.replicas is not None:
+    if engine.processes.shared:
         raise EmaisError("refresh takes no process_group yet: the processes would learn different things")
     check_refresh(index, losses, logits, given, engine.num_samples)
     index, g = index.long(), per_sample(losses, logits, **given)

@@ -108,6 +108,11 @@ class Attached:
             self._told = False
             self.monitor.close()
 
+    def terms(self) -> str:
+        """What several processes that train one model must have alike, in words."""
+        kept = [scaler for scaler in self.scalers if isinstance(scaler, StepScaler) and not scaler.scale_decay]
+        return f"{len(self.scalers)} attached, rule={self.monitor.rule!r}, scale_decay={not kept}"
+
     def counted(self) -> int:
         """Minibatches of all steps so far; without an optimizer, all that were observed."""
         return self._latest if self.scalers else self.monitor.added

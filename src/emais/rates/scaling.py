@@ -115,6 +115,7 @@ class StepScaler:
         self._hooks: tuple[int, CodeType | None, int] = 0, None, 0
         self._reads = 0  # of scaled rates, by the step under way
         self._steps = step_functions(optimizer)
+        self._step_ids = frozenset(map(id, self._steps))  # the hash of code goes through all of its constants
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
@@ -154,11 +155,11 @@ class StepScaler:
 
     def _is_stepping(self, hooks: bool = True) -> bool:
         """Whether the optimizer's own step is among the callers, or the loop over its pre-hooks."""
-        frame = inspect.currentframe()
-        while frame is not None:
-            if frame.f_code in self._steps and first_argument(frame) is self.optimizer:
+        frame, ids, (loop, *place) = inspect.currentframe(), self._step_ids, self._hooks
+        while frame is not None:  # through all callers, twice a step
+            if id(frame.f_code) in ids and first_argument(frame) is self.optimizer:
                 return True
-            if hooks and (id(frame), frame.f_code, frame.f_lasti) == self._hooks:
+            if hooks and id(frame) == loop and [frame.f_code, frame.f_lasti] == place:
                 return True
             frame = frame.f_back
         return False

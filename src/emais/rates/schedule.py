@@ -61,7 +61,7 @@ class EffectiveSchedule:
         self._given = end if num_steps is None else number_above("num_steps", num_steps, 0)
         self._own_end = num_steps is None  # whether a cosine's own end counts, too, if it comes first
         self._steps, self._told = engine.attached.steps, False
-        self._unit = math.ceil(engine.num_samples / engine.global_batch_size) if per_epoch else 1
+        self._unit = engine.epoch_length if per_epoch else 1
         if optimizer is None or not (self._scheduler or callable(schedule)):
             raise EmaisError("a schedule that is a function of t needs optimizer=, whose rate it multiplies")
         self.optimizer: Optimizer = optimizer

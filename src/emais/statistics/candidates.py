@@ -13,6 +13,7 @@ from ..functional.probabilities import BOUND_SLACK
 from .arrays import Array, Arrays, arrays_on
 from .limits import ABOVE_0, ANY, FROM_0, NORM_MAX, Limit
 from .powers import powers_with
+from .steps import outgrown, step_dtype
 
 BLOCK = 2**20  # samples to lay out at a time
 STATE = ("means", "last_step", "shifts", "totals", "moments", "exponents")
@@ -28,7 +29,8 @@ class CandidateScores:
     mean(r r' |g|^2), with r' = 1/(M p') from statistics that have not seen the minibatch. Averaged over about `window`
     minibatches, less the average of |mean r g|^2, these are the candidates' `traces`.
 
-    means: (C, M) float32, `unseen` where there is none; last_step: (M,) int64; 4 bytes per sample and factor, and 8.
+    means: (C, M) float32, `unseen` where there is none; last_step: (M,) as in `EMAScores`; 4 bytes per sample and
+    factor, and 4, or 8.
 
     >>> import numpy as np
     >>> s = CandidateScores(4, factors=(1.0, 0.1), powers=(1.0, 0.5))
@@ -69,7 +71,7 @@ class CandidateScores:
         self._arrays: Arrays = arrays or arrays_on()
         device, shape = self._arrays.device, (len(self.powers), len(self.factors))
         self.means = torch.full((shape[1], num_samples), unseen, dtype=torch.float32, device=device)
-        self.last_step = torch.zeros(num_samples, dtype=torch.int64, device=device)
+        self.last_step = torch.zeros(num_samples, dtype=step_dtype(self._arrays), device=device)
         self.shifts = torch.zeros(shape, dtype=torch.float32, device=device)  # l mean(w_c), since `lay_out`
         self.totals = torch.zeros(shape, dtype=torch.float64, device=device)  # of the weights
         self.exponents = torch.ones_like(self.shifts)  # powers, halved as often as needed at the latest `lay_out`
@@ -97,6 +99,8 @@ class CandidateScores:
         which compares nothing. Returns samples and their new weights (candidates, n); of a sample that is listed twice
         the last entry counts.
         """
+        if outgrown(self.last_step, step):
+            self._keep_steps_as(torch.int64)
         arrays, (means, lasts, shifts, totals, _, _) = self._arrays, self._state
         drawn = arrays.take((means, lasts), index)
         before = self._weigh(drawn[0], shifts)
@@ -164,8 +168,17 @@ class CandidateScores:
         return self._raised.of_one(w, candidate)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All state, copied to the CPU."""
-        return {name: getattr(self, name).cpu().clone() for name in STATE}
+        """All state, copied to the CPU; steps as int64."""
+        found = {name: getattr(self, name).cpu().clone() for name in STATE}
+        return found | {"last_step": found["last_step"].long()}
+
+    def nbytes(self) -> int:
+        """Bytes of all state."""
+        return sum(getattr(self, name).nbytes for name in STATE)
+
+    def _keep_steps_as(self, dtype: torch.dtype) -> None:
+        self.last_step = self.last_step.to(dtype)
+        self._state[STATE.index("last_step")] = self._arrays.array(self.last_step)
 
     def limits(self, step: int) -> dict[str, Limit]:
         """What the saved values may be; step: the latest."""
@@ -174,6 +187,7 @@ class CandidateScores:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over what `state_dict` gave."""
+        self._keep_steps_as(step_dtype(self._arrays, int(state["last_step"].max())))
         for name in STATE:
             getattr(self, name).copy_(state[name])
         self._raised.read()

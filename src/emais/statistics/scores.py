@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import EmaisError, check_index, positive_float, positive_int, usable_device
 from .arrays import Array, arrays_on
 from .limits import FROM_0, NORM_MAX, Limit
+from .steps import outgrown, step_dtype
 from .table import SampleTable
 
 STARTS = ("zero", "first")
@@ -22,8 +23,8 @@ class EMAScores:
     delta = g - mean. `tau="linear"` is the paper's Linear-tau, tau = t; a number fixes it. All start at 0
     (the paper does not say); `start="first"` takes a sample's first observation as its mean instead.
 
-    mean, var: (M,) float32; last_step: (M,) int64, 0 for a sample never observed. 16 bytes per sample. resident: as
-    of `Engine`.
+    mean, var: (M,) float32; last_step: (M,) int32, int64 beyond 2^31 steps and on a device, 0 for a sample never
+    observed. 12 bytes per sample, or 16. resident: as of `Engine`.
 
     >>> s = EMAScores(3, tau=1.0)
     >>> _ = s.update(1, torch.tensor([0, 2]), torch.tensor([1.0, 2.0]))
@@ -51,9 +52,14 @@ class EMAScores:
             raise EmaisError(f"start must be one of {', '.join(STARTS)}, got {start!r}")
         self.start, self.unseen = start, unseen
         self._arrays = arrays_on(usable_device(device), resident)
-        columns = {"mean": torch.float32, "var": torch.float32, "last_step": torch.int64}
+        columns = {"mean": torch.float32, "var": torch.float32, "last_step": step_dtype(self._arrays)}
         self._table = SampleTable(num_samples, columns, self._arrays)
-        self.mean, self.var, self.last_step = (self._table[name] for name in columns)
+        self.mean, self.var = self._table["mean"], self._table["var"]
+
+    @property
+    def last_step(self) -> Tensor:
+        """The latest step in which each sample was observed, (M,); 0 for one that never was."""
+        return self._table["last_step"]
 
     @torch.no_grad()
     def update(self, step: int | Tensor, index: Tensor, grad_norms: Tensor) -> Tensor:
@@ -81,6 +87,8 @@ class EMAScores:
 
     def learn(self, step: int | Tensor, index: Array, norms: Array) -> tuple[Array, Array]:
         """`update` with arrays as an engine has them, unchecked: samples and their new weights, the last to count."""
+        if outgrown(self._table["last_step"], step):
+            self._table.widen("last_step", torch.int64)
         change = self._table.update(index, norms, partial(self._move, step))
         return change.index, self._weigh(*change.new)
 
@@ -109,8 +117,13 @@ class EMAScores:
         return self._arrays.tensor(self._weigh(*columns))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The three state tensors, copied to the CPU."""
-        return self._table.state_dict()
+        """The three state tensors, copied to the CPU; steps as int64."""
+        found = self._table.state_dict()
+        return found | {"last_step": found["last_step"].long()}
+
+    def nbytes(self) -> int:
+        """Bytes of the three."""
+        return self._table.nbytes()
 
     def limits(self, step: int) -> dict[str, Limit]:
         """What the saved values may be; step: the latest."""
@@ -118,4 +131,7 @@ class EMAScores:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over tensors made by `state_dict`; they have been checked by the caller."""
+        steps = step_dtype(self._arrays, int(state["last_step"].max()))
+        if steps != self.last_step.dtype:
+            self._table.widen("last_step", steps)
         self._table.load_state_dict(state)

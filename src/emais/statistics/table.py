@@ -54,6 +54,15 @@ class SampleTable:
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name]
 
+    def widen(self, name: str, dtype: torch.dtype) -> None:
+        """Keep a column in another dtype from now on."""
+        self._tensors[name] = self._tensors[name].to(dtype)
+        self._columns = tuple(self._arrays.array(t) for t in self._tensors.values())
+
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(t.numel() * t.element_size() for t in self._tensors.values())
+
     def rows(self, index: Array) -> tuple[Any, ...]:
         """The columns of some samples."""
         return self._arrays.take(self._columns, index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from ..errors import EmaisError
 from ..loading.draw import Draw
 
 UNSEEN = -1
+Part = tuple[Any, Any, Any]  # of a minibatch: index, r and n of its samples, in numpy
+Gather = Callable[[Tensor], Tensor]  # the rows of all processes, from those of this one
 
 
 class ExpectedItems:
@@ -45,21 +47,32 @@ class ExpectedItems:
             return self._total / len(self.counts)
         return self._weighted / self._weight if self._weight else math.nan
 
-    def of_step(self, draws: Sequence[Draw], counts: Sequence[Tensor]) -> float:
-        """What to divide the sum of r times the losses by; counts: of each minibatch its n_i, (N,) on the CPU."""
-        before, alike, plain = self.mean, True, 0.0
-        for draw, count in zip(draws, counts, strict=True):
-            r, n = draw.r.numpy(), count.numpy()
-            alike, plain = alike and bool((r == 1).all()), plain + float(n.sum())
-            self._add(draw.index.numpy(), r.astype(np.float64), n)
-        if not alike:
+    def of_step(
+        self, draws: Sequence[Draw], counts: Sequence[Tensor], gather: Gather | None = None, apart: bool = False
+    ) -> float:
+        """What to divide the sum of r times the losses by; counts: of each minibatch its n_i, (N,) on the CPU.
+
+        gather: where several processes train together, what brings rows of all of them, in the order of ranks. The
+        number is then that of all their samples; apart: of those of this process alone.
+        """
+        pairs = zip(draws, counts, strict=True)
+        own: list[Part] = [(draw.index.numpy(), draw.r.numpy(), count.numpy()) for draw, count in pairs]
+        before, parts = self.mean, own if gather is None else _of_all(own, gather)
+        for index, r, n in parts:
+            self._add(index, r.astype(np.float64), n)
+        counted = own if apart else parts
+        if all(bool((r == 1).all()) for _, r, _ in parts):
+            found = sum(float(n.sum()) for _, _, n in counted)
+        else:
             mean = self.mean if math.isnan(before) else before  # the very first step has only itself
-            plain = sum(map(len, draws)) * mean
-        return plain or 1.0  # no item at all: the loss is 0, whatever it is divided by
+            found = sum(len(n) for _, _, n in counted) * mean
+        return found or 1.0  # no item at all: the loss is 0, whatever it is divided by
 
     def _add(self, index: Any, r: Any, n: Any) -> None:
         self._weighted += float(r @ n)
         self._weight += float(r.sum())
+        if not self._unseen and bool((self.counts[index] == n).all()):
+            return  # as they were
         once = np.unique(index)
         old = self.counts[once]
         self.counts[index] = n
@@ -82,3 +95,11 @@ class ExpectedItems:
         self.counts[:] = counts
         self._total, self._unseen = int(np.maximum(counts, 0).sum()), int((counts == UNSEEN).sum())
         self._weighted, self._weight = float(state["weighted"]), float(state["weight"])
+
+
+def _of_all(own: Sequence[Part], gather: Gather) -> list[Part]:
+    """The minibatches of all processes: each with the samples of all ranks, as one process would have drawn them."""
+    rows = torch.from_numpy(np.stack([np.stack(part, 1).astype(np.float64) for part in own]))  # (minibatches, N, 3)
+    told = gather(rows.flatten(0, 1)).cpu().numpy()
+    whole = told.reshape(-1, *rows.shape).swapaxes(0, 1).reshape(len(own), -1, 3)
+    return [(part[:, 0].astype(np.int64), part[:, 1], part[:, 2]) for part in whole]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, MutableMapping
 from typing import Any
 
+from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler
 
 from ..errors import EmaisError
@@ -28,6 +29,16 @@ def draw_of(batch: Any) -> Draw:
 def as_it_is(minibatch: Any) -> Any:
     """A collate function for what is collated already."""
     return minibatch
+
+
+def sizes(plain: Any, processes: int) -> tuple[int, int]:
+    """Of a Trainer's DataLoader: samples of a minibatch on one process, and minibatches of an epoch."""
+    batches, samples = plain.batch_sampler, len(plain.dataset)
+    size = int(batches.batch_size)
+    if isinstance(batches, BatchSamplerShard) and batches.split_batches:
+        size //= processes  # it is the size on all processes together
+    whole = size * processes
+    return size, samples // whole if batches.drop_last else -(-samples // whole)
 
 
 class Stream:

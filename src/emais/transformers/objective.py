@@ -81,7 +81,8 @@ class Objective:
                 shift=self.shifted,
             )
             return found.losses, {"norms": found.norms, "mean_norm": found.mean_norm}
-        return self._of_outputs(logits.reshape(len(logits), -1), labels), {}
+        outputs = logits if logits.dim() == 2 else logits.reshape(len(logits), -1)  # a view hides a short way back
+        return self._of_outputs(outputs, labels), {}
 
     def _of_outputs(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Of a classifier's outputs (N, K)."""

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from accelerate.data_loader import SeedableRandomSampler
+import torch.distributed as dist
+from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, SeedableRandomSampler
 from torch import Tensor
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
@@ -23,7 +24,7 @@ DECIDED = {
     "num_samples": "len(train_dataset)",
     "batch_size": "args.per_device_train_batch_size",
     "num_steps": "args.max_steps or args.num_train_epochs",
-    "effective_steps": "args.max_steps or args.num_train_epochs",
+    "process_group": "the processes that torchrun or accelerate launch has started",
 }
 
 
@@ -32,6 +33,12 @@ def checked_settings(importance: Any) -> dict[str, Any]:
     if importance is not None and not isinstance(importance, Mapping):
         raise EmaisError(f'importance must be a dict such as {{"method": "emais"}}, got {shortly(importance)}')
     settings = {"method": "emais-auto", **(importance or {})}
+    if settings.get("effective_steps"):
+        raise EmaisError(
+            f"importance has effective_steps={shortly(settings['effective_steps'])}: a Trainer takes args.max_steps "
+            "steps, whatever they are worth, and its schedule counts them. Leave it out and set fewer max_steps, or "
+            "write a plain loop with emais.EffectiveSchedule (docs/guides/advice.md)"
+        )
     for name in settings.keys() & DECIDED.keys():
         raise EmaisError(f"importance has {name!r}, which the Trainer decides by {DECIDED[name]}: leave it out")
     if settings["method"] == "presampling":
@@ -40,7 +47,8 @@ def checked_settings(importance: Any) -> dict[str, Any]:
             "another method, or write a plain loop (examples/01_five_lines.py)"
         )
     engine = {name: value for name, value in settings.items() if name not in ("method", "rule", "scale_decay")}
-    create(settings["method"], 10_000, 1, **engine)  # says what is wrong with the rest
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):  # those make it together
+        create(settings["method"], 10_000, 1, **engine)  # says what is wrong with the rest
     if settings.get("rule") is not None:
         check_rule(settings["rule"])
     return settings
@@ -49,10 +57,16 @@ def checked_settings(importance: Any) -> dict[str, Any]:
 def check_run(trainer: Any) -> None:
     """Refuse settings of a run that would not train on what was drawn."""
     args, processes = trainer.args, int(os.environ.get("WORLD_SIZE") or 1)
-    if max(args.world_size, processes) > 1:
+    if processes > max(1, args.world_size):
         raise EmaisError(
-            f"{max(args.world_size, processes)} processes would draw the same minibatches: start one process, without "
-            "torchrun or accelerate launch"
+            f"WORLD_SIZE={processes} says that this is one of several processes, but the Trainer knows of "
+            f"{args.world_size}, so all would draw the same minibatches: start them with torchrun or accelerate "
+            "launch, with use_cpu=True where there is no GPU, or unset WORLD_SIZE"
+        )
+    if getattr(trainer.accelerator, "parallelism_config", None) or getattr(trainer.model, "_tp_size", None):
+        raise EmaisError(
+            "processes that share a minibatch (tensor, context or sequence parallelism) are not supported in a "
+            "Trainer: leave parallelism_config and tp_plan out, or write a plain loop with process_group="
         )
     if args.n_gpu > 1:
         raise EmaisError(f"{args.n_gpu} GPUs in one process are not supported: set CUDA_VISIBLE_DEVICES to one of them")
@@ -77,7 +91,14 @@ def check_dataset(dataset: Any) -> None:
 def check_sampler(plain: Any, strategy: str) -> None:
     """Refuse a training DataLoader with an order of its own, which would be lost."""
     batches = plain.batch_sampler
+    if isinstance(batches, BatchSamplerShard):  # of one process among several
+        batches = batches.batch_sampler
     sampler = getattr(batches, "sampler", None)
+    if isinstance(plain, DataLoaderDispatcher):
+        raise EmaisError(
+            "dispatch_batches=True lets one process read the data of all, and each reads its own samples here: leave "
+            "it out of accelerator_config"
+        )
     if strategy != "random":
         raise EmaisError(
             f"train_sampling_strategy={strategy!r} chooses the order of samples, and so does importance sampling: "

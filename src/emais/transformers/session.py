@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from ..engine import Engine
 from ..errors import EmaisError
 from ..log import log_numbers
 from ..methods import create
 from .items import ExpectedItems
-from .minibatches import Minibatches
+from .minibatches import Minibatches, sizes
 
 STATE_NAME = "emais.pt"  # in a checkpoint folder
 _FOR_WORKERS = ("timeout", "multiprocessing_context", "prefetch_factor", "persistent_workers")
@@ -26,18 +27,22 @@ NO_STATE = (
 
 
 class Session:
-    """What one run of `train()` needs; settings: of the engine, and `rule` and `scale_decay` of `attach`."""
+    """What one run of `train()` needs; settings: of the engine, and `rule` and `scale_decay` of `attach`.
 
-    def __init__(self, plain: Any, batch_size: int, settings: Mapping[str, Any]) -> None:
-        settings = dict(settings)
+    plain: the Trainer's own DataLoader. processes: that train the model together, each with a Session.
+    """
+
+    def __init__(self, plain: Any, processes: int, settings: Mapping[str, Any]) -> None:
+        settings = {"process_group": dist.group.WORLD if processes > 1 else None, **settings}
         attach = ("rule", "scale_decay")
         self._attach = {name: settings.pop(name) for name in attach if name in settings}
         method, samples = settings.pop("method"), len(plain.dataset)
+        batch_size, length = sizes(plain, processes)
         self.engine: Engine = create(method, samples, batch_size, **settings)
         options = {name: getattr(plain, name) for name in _TAKEN if hasattr(plain, name)}
         if not options["num_workers"]:
             options = {name: value for name, value in options.items() if name not in _FOR_WORKERS}
-        self.batches = Minibatches(self.engine.loader(plain.dataset, **options), len(plain))
+        self.batches = Minibatches(self.engine.loader(plain.dataset, **options), length)
         self.items = ExpectedItems(samples)
         self._handle: Any = None
 

@@ -29,7 +29,8 @@ class ImportanceMixin(Host):
 
     importance: settings as of `emais.create`, with the method's name as "method" (default "emais-auto"), and `rule` or
     `scale_decay` of `attach`. All other arguments are the Trainer's. During and after `train()` the engine is
-    `trainer.importance`. Evaluation and prediction are the Trainer's own.
+    `trainer.importance`. Evaluation and prediction are the Trainer's own. Several processes of torchrun draw one
+    minibatch together.
     """
 
     compute_loss_func: Any
@@ -69,7 +70,7 @@ class ImportanceMixin(Host):
         check_sampler(plain, getattr(self.args, "train_sampling_strategy", "random"))
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         settings = {"seed": seed, **self.importance_settings}
-        self._begins, self._session = False, Session(plain, plain.batch_sampler.batch_size, settings)
+        self._begins, self._session = False, Session(plain, self.accelerator.num_processes, settings)
         return self._session.batches
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> Any:
@@ -80,8 +81,16 @@ class ImportanceMixin(Host):
         draws = [draw_of(batch) for batch in batches]
         pairs = zip(batches, draws, strict=True)
         counts = [checked_samples("labels", self.count_items(batch), draw) for batch, draw in pairs]
-        assert self._session is not None  # a minibatch has come from it
-        return batches, torch.tensor(self._session.items.of_step(draws, counts)).to(device)  # a tensor, as Trainer's
+        assert self._session is not None  # the minibatches have come from it
+        gather = (lambda rows: self.accelerator.gather(rows.to(device))) if self.accelerator.num_processes > 1 else None
+        apart = not self.args.average_tokens_across_devices
+        items = self._session.items.of_step(draws, counts, gather, apart)
+        return batches, torch.tensor(items).to(device)  # a tensor, as Trainer's
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
+        if batch_samples and KEY in batch_samples[0]:
+            return None  # get_batch_samples counts them
+        return super()._get_num_items_in_batch(batch_samples, device)
 
     def count_items(self, batch: Mapping[str, Any]) -> Tensor:
         """How many items (N,) the samples of a minibatch have: the loss is the mean over items."""

@@ -16,7 +16,7 @@ from browser import CHROMIUM, Browser
 
 from emais.experiments.analysis import paper
 from emais.experiments.analysis.quantities import average, first_step, last_moving, middle
-from emais.experiments.analysis.settings import Setting, record_key, without_seed
+from emais.experiments.analysis.settings import Setting, record_key, settings_of, without_seed
 from emais.experiments.analysis.verdicts import bold, verdict
 from emais.experiments.config import Config
 from emais.experiments.report.figures import scatter
@@ -365,7 +365,7 @@ def test_draws_over_parts_of_a_run_and_where_its_rate_ends() -> None:
     one["curves"] |= {"n_ems": [100.0, 200.0, 300.0, None], "lr": [0.2, 0.1, 0.0, 0.0]}
     own = Setting(fmnist("rais"), (one,))
     assert (middle(own, "n_ems"), middle(own, "n_ems", 0.75)) == (300.0, 250.0)
-    skewed = [*runs(fmnist("rais"), 10.0, 10.0), one]
+    skewed = [*runs(fmnist("rais"), 10.0, 10.0), one | {"seed": 2}]
     assert average(Setting(own.config, tuple(skewed)), "n_ems") == pytest.approx((4 * 256 + 300) / 5)  # no median: 256
     assert math.isnan(average(setting(fmnist("rais")), "n_ems"))
     assert "| 6250 | RAIS | 3 | 10.00 ± 0.00 | 265 | 256 | 40.00 | 40.00 |" in markdown("rais_rules", skewed)
@@ -374,6 +374,12 @@ def test_draws_over_parts_of_a_run_and_where_its_rate_ends() -> None:
     text = markdown("rais_rules", [one, *runs(fmnist("rais", rule="linear"), 9.0, 9.5)])
     assert "| 6250 | RAIS | 1 | 10.00 | 300 | – | 40.00 | 40.00 | 4687 |" in text
     assert "| 6250 | RAIS, rule linear | 2 | 9.25 ± 0.35 | 256 | 256 | 40.00 | 40.00 |  |" in text
+
+
+def test_a_run_that_was_made_again_counts_once() -> None:
+    """By its first record, unless a table needs what only the second one has."""
+    first, again = record(fmnist("sgd-scan"), 10.0), record(fmnist("sgd-scan"), 12.0)
+    assert settings_of([fmnist("sgd-scan")], [first, again])[0].mean == 10.0
 
 
 def test_steps_to_an_error() -> None:

@@ -84,11 +84,14 @@ def record_key(record: Record) -> Key:
 
 
 def settings_of(configs: Sequence[Config], records: Sequence[Record]) -> list[Setting]:
-    """The settings among the configurations, in their order, each with all its records by seed."""
+    """The settings among the configurations, in their order, each with all its records by seed.
+
+    A run that was made again, for something that its first record does not have, counts once: by its first record.
+    """
     found: dict[Key, list[RunRecord]] = {without_seed(config): [] for config in configs}
     for record in sorted(typed(records), key=lambda record: record.seed):
         own = found.get(record_key(record))
-        if own is not None:
+        if own is not None and (not own or own[-1].seed != record.seed):
             own.append(record)
     first = {without_seed(config): config for config in configs}
     return [Setting(first[key], tuple(own)) for key, own in found.items()]

@@ -6,8 +6,9 @@ import torch
 
 from emais.functional.traces import gradient_sums
 from emais.loading.draw import DrawRecord
-from emais.observing.gathered import HEADER, WIDEST, Parcels
 from emais.observing.observation import Observation, from_norms
+from emais.processes.group import WIDEST, common_width, gradient_length
+from emais.processes.parcels import HEADER, Parcels
 from emais.statistics.arrays import HostArrays
 
 ARRAYS = HostArrays()
@@ -25,10 +26,10 @@ def observed(index, r, g, signal=None, pad=0):
 
 
 def gathered(parts):
-    parcels = Parcels([Parcels.length(part) for part in parts], ARRAYS)
+    parcels = Parcels(common_width([gradient_length(part) for part in parts]), ARRAYS)
     packed = [parcels.pack(part) for part in parts]
     assert len({len(part) for part in packed}) == 1
-    return parcels.together([parcels.unpack(part) for part in packed]), packed[0]
+    return parcels.together(torch.stack(packed), parts[0]), packed[0]
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
@@ -75,13 +76,17 @@ def _halves():
         yield first, [k for k in range(6) if k not in first]
 
 
+def length(parcels, *parts):
+    return len(parcels.together(torch.stack([parcels.pack(part) for part in parts]), parts[0]).grad)
+
+
 def test_a_length_that_changes_later_sends_no_vector():
     index, r, g = minibatch(4, 5)
-    parcels = Parcels([5, 5], ARRAYS)
+    parcels = Parcels(5, ARRAYS)
     same, longer = observed(index, r, g), observed(index, r, g, pad=2)
-    assert len(parcels.together([parcels.unpack(parcels.pack(part)) for part in (same, same)]).grad) == 5
-    assert len(parcels.together([parcels.unpack(parcels.pack(part)) for part in (same, longer)]).grad) == 1
-    assert len(parcels.together([parcels.unpack(parcels.pack(part)) for part in (same, same)]).grad) == 1
+    assert length(parcels, same, same) == 5
+    assert length(parcels, same, longer) == 1
+    assert length(parcels, same, same) == 1
 
 
 @pytest.mark.parametrize("known", [False, True])

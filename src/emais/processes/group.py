@@ -1,0 +1,116 @@
+"""Several processes that train one model: what both forms of it share."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor
+
+from ..distributed import Connection, Flight
+from ..draws.uniforms import mix
+from ..errors import EmaisError
+from ..observing.observation import Observation
+from .form import Processes
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+NOT_MADE = "another process has not made its engine"
+WIDEST = 1 << 16  # numbers: a sum of gradients that is longer stays at home
+
+
+class Packing(Protocol):
+    """How an observation becomes bytes, and the bytes of all processes become one observation."""
+
+    def pack(self, observed: Observation) -> Tensor:
+        """What a process tells the others, as bytes that begin with the step."""
+
+    def together(self, rows: Tensor, observed: Observation) -> Observation:
+        """The minibatch of all processes, of their bytes and of what this one has observed."""
+
+
+class Group(Processes):
+    """Processes that train one model; `Replicas` and `Shards` are the two forms.
+
+    Each sends what it has observed, in one asynchronous collective a step. It is awaited where its outcome is needed.
+    """
+
+    sharded = False
+    shared = True  # whether all processes learn from the observations of all
+
+    def __init__(self, engine: Engine, connection: Connection) -> None:
+        self.connection, self.size, self.rank = connection, connection.size, connection.rank
+        self._engine = engine
+        form = f"sharded={self.sharded}"
+        told = connection.ask_all((form, engine.num_samples), NOT_MADE)
+        if len({form for form, _ in told}) > 1:
+            said = ", ".join(f"rank {rank} has {form}" for rank, (form, _) in enumerate(told))
+            raise EmaisError(f"the processes disagree about sharded: {said}. Make their engines alike")
+        self.sizes = [size for _, size in told]  # num_samples of each
+        self.own_seed = engine.seed if self.rank == 0 else mix(engine.seed, self.rank, 2) >> 1
+        self._pending: deque[tuple[Flight, Observation]] = deque()
+        self._packing: Packing | None = None
+
+    def check_settings(self, engine: Engine) -> None:
+        """Compare the settings of all processes, when their engines are made."""
+        from .. import __version__  # here: the package imports this module
+
+        first = {"version": __version__, "method": engine.name, "num_steps": engine.num_steps}
+        self.connection.check_alike(first | engine.saved_settings() | {"batch_size": engine.batch_size}, NOT_MADE)
+
+    # ---- the exchange of a step
+
+    @property
+    def exchange(self) -> Group:
+        """Who is told what was observed."""
+        return self
+
+    def packing(self, lengths: Sequence[int]) -> Packing:
+        """How to pack sums of gradients of these lengths, one a process; 0 where only norms are known."""
+        raise NotImplementedError
+
+    def send(self, observed: Observation) -> None:
+        """Start the exchange of what this process has observed of its samples."""
+        if self._packing is None:
+            length = gradient_length(observed)
+            told = self.connection.ask_all(length, "another process has not observed its first minibatch")
+            self._packing = self.packing(told)
+        packed = self._packing.pack(observed)
+        flight = self.connection.start(int(observed.step), packed, self._engine.attached.terms())
+        self._pending.append((flight, observed))
+
+    def arrive(self, step: float) -> Iterator[Observation]:
+        """What was sent up to a step, each with what the others have sent; waits for them."""
+        while self._pending and self._pending[0][0].step <= step:
+            flight, observed = self._pending[0]
+            rows = self.connection.wait(flight)
+            self._pending.popleft()
+            assert self._packing is not None
+            yield self._packing.together(rows, observed)
+
+
+def gradient_length(observed: Observation) -> int:
+    """D, of sum r g; 0 where only norms are known."""
+    return 0 if observed.pairs is not None or observed.grad is None else len(observed.grad)
+
+
+def common_width(lengths: Sequence[int]) -> int:
+    """Numbers of sum r g that travel: D if it is the same on all processes and not too large, else none.
+
+    >>> common_width([10, 10]), common_width([10, 12]), common_width([10**6] * 2)
+    (10, 0, 0)
+    """
+    return lengths[0] if len(set(lengths)) == 1 and lengths[0] <= WIDEST else 0
+
+
+def own_sums(observed: Observation, arrays: Any) -> Any:
+    """The three moments; the sum of r r'<g, g'> over pairs of different samples, and how many there are."""
+    assert observed.r is not None
+    assert observed.grad is not None
+    n, grad = len(observed.index), arrays.double(observed.grad)
+    moments, pairs, num = arrays.moments(observed.r, observed.norms), observed.pairs, observed.num_pairs
+    if pairs is None:
+        pairs, num = (grad @ grad - moments[0])[None], float(n * (n - 1))
+    return arrays.concatenate((moments, pairs, arrays.pair(num, 0.0)[:1]))

@@ -1,0 +1,80 @@
+"""Ray Train with a worker that dies: the run ends as an undisturbed one under torchrun does, to the bit."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from places import ROOT
+
+EXAMPLES = ROOT / "examples"
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+@pytest.fixture(scope="module")
+def folder():
+    """A temporary folder with a short name: Ray's sockets are in it, whose paths may not be long."""
+    path = Path(tempfile.mkdtemp(prefix="ray-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def run(folder, *command):
+    """What a command has printed; Ray keeps to the folder, tells nobody, and looks at its workers often."""
+    settings = {
+        "HOME": folder,
+        "RAY_TMPDIR": folder,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+    }
+    environment = os.environ | {name: str(value) for name, value in settings.items()}
+    found = subprocess.run(
+        [sys.executable, *map(str, command)], capture_output=True, text=True, timeout=200, env=environment
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+def numbers(printed):
+    (line,) = [line for line in printed.splitlines() if line.startswith("sum of weights")]
+    return line
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder):
+    """(last checkpoint, numbers) under torchrun, without Ray."""
+    path = folder / "undisturbed.pt"
+    printed = run(folder, *TORCHRUN, EXAMPLES / "distributed_restart.py", "--checkpoint", path)
+    return torch.load(path), numbers(printed)
+
+
+def check_equal(one, other, path="state"):
+    """Every number of two states, to the bit; NaN is equal to itself."""
+    assert type(one) is type(other), path
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), path
+        for name in one:
+            check_equal(one[name], other[name], f"{path}.{name}")
+    elif isinstance(one, torch.Tensor):
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True, msg=path)
+    else:
+        assert repr(one) == repr(other), path
+
+
+@pytest.mark.parametrize(("options", "begun"), [([], 1), (["--kill-at", "130"], 101)], ids=["undisturbed", "killed"])
+def test_ray_train_is_torchrun(folder, undisturbed, options, begun):
+    storage = folder / f"from-{begun}"
+    printed = run(folder, EXAMPLES / "distributed_ray.py", "--storage", storage, *options)
+    assert f"steps {begun} to 378" in printed  # a killed worker goes on from the checkpoint of step 100
+    assert numbers(printed) == undisturbed[1]
+    saved = sorted((storage / "emais").glob("checkpoint_*/state.pt"))
+    assert len(saved) == 8
+    check_equal(torch.load(saved[-1]), undisturbed[0])
+
+
+def test_the_example_is_short():
+    assert len((EXAMPLES / "distributed_ray.py").read_text("utf-8").splitlines()) < 80
