@@ -1,0 +1,1 @@
+"""Several processes: what they cost, and what parts do to the variance."""
