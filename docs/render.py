@@ -50,7 +50,8 @@ GUIDES = (
     "guides/language_models.md",
 )
 PAGES = {"README.md": ROOT / "README.md"} | {
-    Path(name).name: ROOT / "docs" / name for name in ("results.md", "auto.md", "costs.md", "harm.md", *GUIDES)
+    Path(name).name: ROOT / "docs" / name
+    for name in ("results.md", "auto.md", "costs.md", "harm.md", "distributed.md", *GUIDES)
 }
 
 
@@ -115,6 +116,24 @@ def overheads() -> list[dict[str, Any]]:
     return [row for file in ("lightning_overhead.jsonl", "transformers_overhead.jsonl") for row in benchmark_rows(file)]
 
 
+def power_of_ten(value: int) -> str:
+    """A power of ten as it is written by hand.
+
+    >>> power_of_ten(10**6), power_of_ten(10**10)
+    ('10⁶', '10¹⁰')
+    """
+    return "10" + str(len(str(value)) - 1).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def ring_ms(processes: int, sent: int, latency: float = 0.05, bandwidth: float = 1e6) -> float:
+    """Milliseconds of an exchange in a ring: K - 1 rounds, each with a latency and the bytes of one process.
+
+    >>> round(ring_ms(3, 1000), 3)
+    0.102
+    """
+    return (processes - 1) * (latency + sent / bandwidth)
+
+
 def refit_ms() -> float:
     """Milliseconds of a refit of RAIS at 50,000 observations."""
     return float(benchmark("refit.jsonl", num_samples=50_000)["ms"])
@@ -124,7 +143,7 @@ def bytes_a_sample(method: str, samples: int = 60_000) -> str:
     """What a method keeps for each sample.
 
     >>> bytes_a_sample("emais"), bytes_a_sample("sgd-uni")
-    ('20.75', '0')
+    ('16.75', '0')
     """
     used = emais.create(method, samples).nbytes()
     return f"{used / samples:.2f}" if used else "0"
@@ -233,7 +252,10 @@ def environment(facts: Facts) -> Environment:
         "weighted_sampler": weighted_sampler,
         "arrival_ms": arrival_ms,
         "refit_ms": refit_ms,
+        "ring_ms": ring_ms,
+        "power_of_ten": power_of_ten,
         "overheads": overheads,
+        "benchmark": benchmark,
         "benchmark_rows": benchmark_rows,
         "bytes_a_sample": bytes_a_sample,
         "audit_table": audit_table,
