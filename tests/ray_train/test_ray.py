@@ -1,6 +1,7 @@
 """Ray Train with a worker that dies: the run ends as an undisturbed one under torchrun does, to the bit."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -65,14 +66,20 @@ def check_equal(one, other, path="state"):
         assert repr(one) == repr(other), path
 
 
-@pytest.mark.parametrize(("options", "begun"), [([], 1), (["--kill-at", "130"], 101)], ids=["undisturbed", "killed"])
-def test_ray_train_is_torchrun(folder, undisturbed, options, begun):
-    storage = folder / f"from-{begun}"
+@pytest.mark.parametrize("kill_at", [None, 330], ids=["undisturbed", "killed"])
+def test_ray_train_is_torchrun(folder, undisturbed, kill_at):
+    storage = folder / f"killed-at-{kill_at}"
+    options = ["--kill-at", kill_at] if kill_at else []
     printed = run(folder, EXAMPLES / "distributed_ray.py", "--storage", storage, *options)
-    assert f"steps {begun} to 378" in printed  # a killed worker goes on from the checkpoint of step 100
+    begun = int(re.search(r"steps (\d+) to 378", printed)[1])
+    if kill_at:
+        # Ray asks its workers for their reports now and then: the latest before a death may be lost with the worker
+        assert begun in range(51, kill_at, 50)
+    else:
+        assert begun == 1
     assert numbers(printed) == undisturbed[1]
     saved = sorted((storage / "emais").glob("checkpoint_*/state.pt"))
-    assert len(saved) == 8
+    assert len(saved) >= 8  # one of a lost report is written again
     check_equal(torch.load(saved[-1]), undisturbed[0])
 
 
