@@ -9,10 +9,10 @@ OTHER := .venv-integrations
 OTHER_READY := $(OTHER)/.ready
 RAY := .venv-ray
 RAY_READY := $(RAY)/.ready
-# one process a core, up to four; each keeps to one thread, or they would wait for each other
-PYTEST := -m pytest -n auto --maxprocesses 4
+# three processes keep two cores busy, because some tests wait; each keeps to one thread
+PYTEST := -m pytest -n 3
 
-.PHONY: help install demo test test-integrations test-ray lint format docs site dist bench clean
+.PHONY: help install demo test test-launched test-integrations test-ray lint format docs site dist bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 19
@@ -27,8 +27,11 @@ install: $(READY)  ## make the virtual environment and install everything into i
 demo: $(READY)  ## train SGD-Scan, EMAIS and EMAIS-auto on the digits data, print a table, write a page
 	$(BIN)/emais demo
 
-test: $(READY)  ## run all tests; TESTS="tests/rates -m statistical" for a part, COVERAGE=1 to hold the floor
-	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(if $(COVERAGE),--cov --cov-report=term:skip-covered) $(TESTS)
+test: $(READY)  ## run the tests; TESTS="tests/rates -m statistical" for a part, COVERAGE=1 to hold the floor
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m "not launched" $(if $(COVERAGE),--cov --cov-report=term:skip-covered) $(TESTS)
+
+test-launched: $(READY)  ## run the tests that start whole programs: several processes with torchrun, the archives' tests
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m launched tests
 
 $(OTHER_READY): pyproject.toml constraints.txt constraints-integrations.txt
 	test -x $(OTHER)/bin/python || $(PYTHON) -m venv $(OTHER)

@@ -1,7 +1,7 @@
 """The pictures under docs/img, from the result files (written by `emais reproduce`); docs/render.py writes them.
 
-fmnist.svg, the README's, from results/fmnist.jsonl; auto.svg, of docs/auto.md, from the files that docs/make_auto.py
-names.
+fmnist.svg, the README's, and fmnist_narrow.svg, the same for a narrow screen, from results/fmnist.jsonl; auto.svg, of
+docs/auto.md, from the files that docs/make_auto.py names.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from emais.experiments.runs.store import Results
 
 ROOT = Path(__file__).parent.parent
 SCALE, STEPS = 0.62, 12500
-METHODS = ("sgd-scan", "emais")
+METHODS = ("sgd-scan", "emais", "emais-auto")
 TOP, LINE, LEFT_OF_TITLE = 34, 18, 40  # pixels: above a panel, of a line of the legend, left of all text
 
 # ---- README: fmnist.svg
 
 
 def three_charts() -> list[Chart]:
-    """Test error, N_ems and S(W) of SGD-Scan and EMAIS, five seeds each."""
+    """Test error, N_ems and S(W) of SGD-Scan, EMAIS and EMAIS-auto, five seeds each."""
     settings = of_item(ITEMS["tab:res_fmnist"], Results(ROOT / "results" / "fmnist.jsonl").read())
     own = {s.config.method: s for s in settings if s.config.num_steps == STEPS}
     lines = [(own[method], "", None) for method in METHODS]
@@ -112,18 +112,23 @@ def legend(one: Chart, left: float, top: float, columns: int, width: float) -> s
     return "".join(entries)
 
 
-def picture(charts: Sequence[Chart], scale: float, columns: int, column: float, *, shared: bool) -> str:
-    """Charts side by side as one SVG file, over one legend or, if it is not shared, one for each."""
+def picture(
+    charts: Sequence[Chart], scale: float, columns: int, column: float, *, shared: bool, stacked: bool = False
+) -> str:
+    """Charts side by side or stacked as one SVG file, over one legend or, if it is not shared, one for each."""
     panels, legends = [], []
     wide, tall = PICTURE_WIDTH * scale, PLOT.height * scale
-    high = TOP + tall
+    high = below = TOP + tall
     for k, one in enumerate(charts):
         inner = str(svg(one)).replace("<svg ", f'<svg y="{TOP}" width="{wide:g}" height="{tall:g}" ', 1)
         title = f'<text x="{LEFT_OF_TITLE}" y="22" class="title">{one.title}</text>'
-        panels.append(f'<g transform="translate({k * wide:g} 0)">{title}{inner}</g>')
-        legends.append(legend(one, LEFT_OF_TITLE + k * wide, high + LINE, columns, column))
+        x, y = (0, k * high) if stacked else (k * wide, 0)
+        panels.append(f'<g transform="translate({x:g} {y:g})">{title}{inner}</g>')
+        below = len(charts) * high if stacked else high
+        legends.append(legend(one, LEFT_OF_TITLE + x, below + LINE, columns, column))
     lines = max(-(-len(one.series) // columns) for one in charts)
-    width, height = len(charts) * wide, high + LINE * lines + 14
+    width = wide if stacked else len(charts) * wide
+    height = below + LINE * lines + 14
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
         f'font-family="system-ui, sans-serif">\n<style>{static("charts.css")}svg {{ width: auto; }}\n'
@@ -136,6 +141,7 @@ def picture(charts: Sequence[Chart], scale: float, columns: int, column: float, 
 def pictures() -> dict[str, str]:
     """All pictures by the names of their files."""
     return {
-        "fmnist.svg": picture(three_charts(), SCALE, 2, 110, shared=True),
+        "fmnist.svg": picture(three_charts(), SCALE, 3, 110, shared=True),
+        "fmnist_narrow.svg": picture(three_charts(), 0.93, 3, 110, shared=True, stacked=True),
         "auto.svg": picture(auto_charts(), 0.93, 2, 212, shared=False),
     }

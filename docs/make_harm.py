@@ -5,6 +5,8 @@ docs/render.py gives these names to the templates. A problem that has no runs ye
 
 from __future__ import annotations
 
+import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,9 +42,11 @@ ENTRIES = {
 class Suite(Harm):
     """The suite as pages speak of it: an error where there are no runs, and what was run with more weight decay."""
 
-    def __init__(self, runs: Sequence[HarmRun], raised: Sequence[HarmRun]) -> None:
+    def __init__(
+        self, runs: Sequence[HarmRun], raised: Sequence[HarmRun] = (), unscaled: Sequence[HarmRun] = ()
+    ) -> None:
         super().__init__(runs)
-        self._raised = raised
+        self._raised, self._unscaled = raised, unscaled
 
     def on(self, problem: str, entry: Entry, base: Entry = BASE) -> Comparison:
         """A method against another on a problem."""
@@ -76,10 +80,57 @@ class Suite(Harm):
         base = self.own(problem, BASE)
         return Comparison(problem, entry, own, [base[run.seed] for run in own])
 
+    def unscaled(self, problem: str, entry: Entry) -> Comparison:
+        """A method whose weight decay is not multiplied by the factor, against the same method as it is."""
+        own = [run for run in self._unscaled if (run.problem, run.entry) == (problem, entry)]
+        base = self.own(problem, entry)
+        return Comparison(problem, entry, own, [base[run.seed] for run in own])
+
+    def unscaled_marked(self, entry: Entry, mark: str, kind: str) -> list[str]:
+        """The problems on which that is worse, or better, by more than two standard errors."""
+        return [name for name in self.problems if self.unscaled(name, entry).difference(kind).mark == mark]
+
+
+class FactorChecks:
+    """Factors that runs applied, beside the exact ones of the same moments (benchmarks/factor_check.py)."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._rows = rows
+
+    def table(self) -> str:
+        """A row for each problem: applied, exact for logits, exact for parameters, at four moments of the run."""
+        progress = sorted({row["progress"] for row in self._rows})
+        head = ["problem", *(f"at {100 * share:.0f} %" for share in progress)]
+        lines = [head, ["---"] + ["---:"] * len(progress)]
+        for name in dict.fromkeys(row["problem"] for row in self._rows):
+            own = {row["progress"]: row for row in self._rows if row["problem"] == name}
+            lines.append([PROBLEMS[name], *(_three(own[share]) for share in progress)])
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def logits(self) -> list[float]:
+        """The exact factor for logits over that for parameters, from the smallest to the largest."""
+        return sorted(row["logits"]["factor"] / row["parameters"]["factor"] for row in self._rows)
+
+    def applied(self) -> list[float]:
+        """The applied factor over the exact one for parameters, from the smallest to the largest."""
+        return sorted(row["applied"] / row["parameters"]["factor"] for row in self._rows)
+
+
+def _three(row: dict[str, Any]) -> str:
+    found = row["applied"], row["logits"]["factor"], row["parameters"]["factor"]
+    return " / ".join(f"{factor:.2f}" for factor in found)
+
+
+def factor_checks() -> FactorChecks:
+    """All looks that are there."""
+    lines = (RESULTS / "factor_check.jsonl").read_text("utf-8").splitlines()
+    return FactorChecks([json.loads(line) for line in lines])
+
 
 def suite() -> Suite:
     """All runs that are there."""
-    return Suite(read_harm(RESULTS), read_harm(RESULTS / "harm_decay.jsonl"))
+    more = (read_harm(RESULTS / f"harm_{kind}.jsonl") for kind in ("decay", "unscaled"))
+    return Suite(read_harm(RESULTS), *more)
 
 
 def listed(problems: Sequence[str]) -> str:
@@ -103,6 +154,8 @@ def names() -> dict[str, Any]:
     return {
         **ENTRIES,
         "harm": found,
+        "factors": factor_checks(),
+        "median": statistics.median,
         "factor": found.factor,
         "harm_table": {name: untitled(table) for name, table in tables.items()},
         "listed": listed,

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import make_audit
 import make_auto
 import make_figures
 import make_harm
@@ -149,46 +150,6 @@ def bytes_a_sample(method: str, samples: int = 60_000) -> str:
     return f"{used / samples:.2f}" if used else "0"
 
 
-def audit_records() -> list[dict[str, Any]]:
-    """The audits and the real runs beside them."""
-    return [json.loads(line) for line in (ROOT / "benchmarks/results/audit.jsonl").read_text("utf-8").splitlines()]
-
-
-def audit_gap(problem: str, epoch: int, kind: str = "projected", real: str = "same rate") -> float:
-    """By how much an audit's N_ems differed at most from that of the real run of the same seed, as a part of it."""
-    found = {
-        (r["kind"], r["seed"]): r["n_ems"]
-        for r in audit_records()
-        if r["problem"].startswith(problem) and r["epoch"] == epoch
-    }
-    return max(abs(own / found[real, seed] - 1) for (which, seed), own in found.items() if which == kind)
-
-
-def audit_table() -> str:
-    """Means over seeds; a cell in bold misses 15 %."""
-    lines = ["| | N | epoch | projected | same rate | off by | pilot | real | off by | bound |", "|---|" + "---:|" * 9]
-    records = audit_records()
-    for problem, size, epoch in dict.fromkeys((r["problem"], r["batch_size"], r["epoch"]) for r in records):
-        own = [r for r in records if (r["problem"], r["epoch"]) == (problem, epoch)]
-        cells = [problem, size, epoch]
-        for kind, real in (("projected", "same rate"), ("pilot", "real")):
-            cells += [_mean(own, kind), _mean(own, real), _off(own, problem, epoch, kind, real)]
-        lines.append(f"| {' | '.join(map(str, [*cells, _mean(own, 'projected', 'bound')]))} |")
-    return "\n".join(lines)
-
-
-def _mean(records: list[dict[str, Any]], kind: str, name: str = "n_ems") -> str:
-    found = [r[name] for r in records if r["kind"] == kind]
-    return f"{statistics.mean(found):.0f}" if found else ""
-
-
-def _off(records: list[dict[str, Any]], problem: str, epoch: int, kind: str, real: str) -> str:
-    if kind not in {r["kind"] for r in records}:
-        return ""
-    gap = audit_gap(problem, epoch, kind, real)
-    return f"{100 * gap:.1f} %" if gap <= 0.15 else f"**{100 * gap:.1f} %**"
-
-
 def timing(case: str, method: str) -> Mapping[str, Any]:
     """What the benchmarks measured of a method's step."""
     return next(t for t in read_timings(ROOT / "benchmarks/results") if (t["case"], t["method"]) == (case, method))
@@ -238,7 +199,8 @@ def environment(facts: Facts) -> Environment:
     }
     named: dict[str, Any] = {name: getattr(facts, name) for name in dir(facts) if not name.startswith("_")}
     made.globals |= named | {"claim": claim, "beside_paper": lambda label: beside_paper(facts, label)}
-    made.globals |= make_harm.names() | {
+    made.globals |= make_harm.names() | make_audit.names()
+    made.globals |= {
         "progress_table": lambda: progress_table(facts),
         "steady_share": lambda model: steady_share(facts, model),
         "study_tables": make_auto.tables,
@@ -258,10 +220,6 @@ def environment(facts: Facts) -> Environment:
         "benchmark": benchmark,
         "benchmark_rows": benchmark_rows,
         "bytes_a_sample": bytes_a_sample,
-        "audit_table": audit_table,
-        "audit_gap": audit_gap,
-        "audit_seeds": lambda: len({r["seed"] for r in audit_records()}),
-        "audit_cpu": lambda: audit_records()[0]["cpu"],
         "label_table": make_inspection.label_table,
         "label_errors": make_inspection.label_errors,
         "label_run": make_inspection.label_run,

@@ -14,7 +14,7 @@ model = nn.Linear(10, 3)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 accumulate = 4
 
-imp = emais.EMAIS(len(dataset), batch_size=16, num_steps=400)
+imp = emais.EMAISAuto(len(dataset), batch_size=16, num_steps=400)
 imp.attach(optimizer)  # AdamW: the factor is sqrt(N_ems / N)
 
 for k, ((inputs, targets), draw) in enumerate(imp.loader(dataset), 1):

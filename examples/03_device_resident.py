@@ -17,7 +17,7 @@ model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 2)).to(device)
 rate = torch.tensor(0.05, device=device)
 optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, fused=True)
 
-imp = emais.EMAIS(len(x), batch_size=64, device=device, resident=True)
+imp = emais.EMAISAuto(len(x), batch_size=64, device=device, resident=True)
 imp.attach(optimizer)
 
 

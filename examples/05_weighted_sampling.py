@@ -3,7 +3,7 @@
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 import emais
 
@@ -25,9 +25,9 @@ def run(weights, follow=False):
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     sampler = emais.WeightedSampler(weights, batch_size=32)
+    loader = sampler.loader(dataset)
     for _ in range(30):
-        for inputs, targets in DataLoader(dataset, batch_sampler=sampler):
-            draw = sampler.receive()  # index, r and step of this minibatch
+        for (inputs, targets), draw in loader:  # draw: index, r and step of this minibatch
             losses = nn.functional.cross_entropy(model(inputs), targets, reduction="none")
             optimizer.zero_grad()
             losses.mean().backward()

@@ -22,7 +22,7 @@ def per_sample_loss(model, batch):
 
 # a short run with importance sampling; afterwards model, optimizer and random states are as before
 start = model[0].weight.clone()
-finding = emais.audit(model, dataset, per_sample_loss, optimizer, batch_size=64, steps=320)
+finding = emais.audit(model, dataset, per_sample_loss, optimizer, batch_size=64, steps=640)
 print(f"The pilot. {finding}\n")
 assert torch.equal(model[0].weight, start)
 

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 import emais
 
@@ -31,12 +31,11 @@ def main():
 
     weights = 1 / y.bincount()[y]  # all weights, on every process
     sampler = emais.WeightedSampler(weights, batch_size=PER_PROCESS, process_group=dist.group.WORLD)
-    loader = DataLoader(dataset, batch_sampler=sampler, num_workers=1)
+    loader = sampler.loader(dataset, num_workers=1)
 
     rare = drawn = 0
     for _ in range(EPOCHS):
-        for inputs, targets in loader:
-            draw = sampler.receive()  # index and r of this process's samples
+        for (inputs, targets), draw in loader:  # index and r of this process's samples
             losses = nn.functional.cross_entropy(model(inputs), targets, reduction="none")
             optimizer.zero_grad()
             losses.mean().backward()

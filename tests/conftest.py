@@ -56,3 +56,16 @@ def losses_of(model, batch):
     x, y = batch
     z = model(x)
     return nn.functional.cross_entropy(z, y, reduction="none"), z
+
+
+class Watched:
+    """An optimizer that writes down the rates which its step sees."""
+
+    def step(self, closure=None):
+        assert closure is None
+        self.applied = [*getattr(self, "applied", []), [float(group["lr"]) for group in self.param_groups]]
+        return super().step()
+
+
+class WatchedSGD(Watched, torch.optim.SGD):
+    pass

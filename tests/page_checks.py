@@ -16,7 +16,8 @@ PROBLEMS = """(() => {
   for (let node; (node = walker.nextNode());) {
     const e = node.parentElement, style = getComputedStyle(e);
     const text = node.textContent.trim().slice(0, 40);
-    if (!text || !e.checkVisibility() || ['SCRIPT', 'STYLE', 'NOSCRIPT'].includes(e.tagName)) continue;
+    if (!text || !e.checkVisibility({ opacityProperty: true })) continue;
+    if (['SCRIPT', 'STYLE', 'NOSCRIPT'].includes(e.tagName)) continue;
     const ink = parse(e.closest('svg') ? style.fill : style.color).slice(0, 3);
     const [a, b] = [light(ink), light(behind(e))].sort((x, y) => y - x), size = parseFloat(style.fontSize);
     const contrast = (a + .05) / (b + .05);

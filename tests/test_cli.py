@@ -473,9 +473,18 @@ def test_audit_says_what_importance_sampling_is_worth(capsys):
     assert "too early to say after 20 steps" in capsys.readouterr().out
 
 
+def test_audit_of_digits_is_long_enough_by_default(capsys):
+    """N_ems rises for ten epochs, from 69 after five to 250."""
+    assert main(["audit"]) == 0
+    out = capsys.readouterr().out
+    (found,) = re.findall(r"After 900 steps \(20.0 epochs\): .* acts like one of (\d+)", out)
+    assert 200 < int(found) < 320
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["--batch-size", "5000"], "batch_size is 5000, and the data set has 1437 samples"),
         (["--model", "lenet5"], "unknown model for digits 'lenet5'"),
         (["--steps", "0"], "steps must be a whole number of at least 1, got 0"),
         (["--batch-size", "0"], "batch_size must be a whole number"),

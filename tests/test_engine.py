@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import losses_of
+from conftest import WatchedSGD, losses_of
 from reference import algorithm2
 from torch import nn
 
@@ -16,11 +16,9 @@ from emais import functional as F
 
 def run(imp, dataset, model, steps, *, lr=0.1, loader=True):
     """Train and record (step, index, r, gradients, lr during the step, diagnostics)."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    used, records = [], []
+    optimizer, records = WatchedSGD(model.parameters(), lr=lr), []
     optimizer.register_step_pre_hook(lambda *_: None)
     imp.attach(optimizer)
-    optimizer.register_step_pre_hook(lambda o, *_: used.append(float(o.param_groups[0]["lr"])))
     source = iter(imp.loader(dataset)) if loader else None
     for _ in range(steps):
         if source is not None:
@@ -34,7 +32,7 @@ def run(imp, dataset, model, steps, *, lr=0.1, loader=True):
         imp.loss(losses, z, draw).backward()
         optimizer.step()
         assert optimizer.param_groups[0]["lr"] == lr
-        records.append((int(draw.step), draw.index, draw.r, g, used[-1], imp.diagnostics.as_dict()))
+        records.append((int(draw.step), draw.index, draw.r, g, optimizer.applied[-1][0], imp.diagnostics.as_dict()))
     return records
 
 
@@ -178,10 +176,8 @@ def test_smoothing_averages_the_sums(task, resident):
 def test_bad_numbers_never_reach_state_or_optimizer(task, smoothing, resident):
     dataset, model = task
     imp = emais.EMAIS(96, 16, warmup_epochs=0, smoothing=smoothing, resident=resident)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = WatchedSGD(model.parameters(), lr=0.1)
     imp.attach(optimizer)
-    scales = []
-    optimizer.register_step_pre_hook(lambda o, *_: scales.append(o.param_groups[0]["lr"]))
     for k in range(12):
         draw = imp.draw()
         losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
@@ -192,7 +188,7 @@ def test_bad_numbers_never_reach_state_or_optimizer(task, smoothing, resident):
             grads = torch.ones_like(grads)  # no variance at all
         imp.observe(losses, z, draw, grads=grads)
         optimizer.step()
-    assert all(0 < s <= 0.1 * F.MAX_SCALE for s in scales)
+    assert all(0 < rate <= 0.1 * F.MAX_SCALE for rate, *_ in optimizer.applied)
     assert imp.scores.weights().isfinite().all()
     assert imp.diagnostics.nonfinite == 16
     assert imp.diagnostics.degenerate >= (0 if smoothing else 4)

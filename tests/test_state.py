@@ -236,6 +236,23 @@ def test_wrong_states_are_refused_by_name(change, message):
     assert all(torch.equal(before["state"][k], after["state"][k]) for k in before["state"])
 
 
+@pytest.mark.parametrize(
+    ("method", "change", "message"),
+    [
+        *(
+            ("emais", state_with(monitor__lr_scale=torch.tensor(value).double()), "monitor.lr_scale must hold")
+            for value in (math.inf, 1e30, -1.0)
+        ),
+        ("rais", state_with(state__total=torch.tensor(-1e6).double()), "state.total must hold"),
+        ("rais", state_with(state__fit=torch.full((3, 5), -5.0).double()), "state.fit must hold"),
+    ],
+)
+def test_values_that_no_run_has_are_refused(method, change, message):
+    imp = emais.create(method, 96, 16)
+    with pytest.raises(EmaisError, match=message):
+        imp.load_state_dict(change(emais.create(method, 96, 16).state_dict()))
+
+
 def test_more_steps_than_saved_for_is_fine(task):
     dataset, model = task
     imp, optimizer = fresh("emais", model)

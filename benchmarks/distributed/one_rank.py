@@ -21,18 +21,20 @@ import numpy as np
 import torch
 
 import emais
-from benchmarks.common import hardware, save
+from benchmarks.common import hardware, save, seldom
 from emais.distributed import Connection, Flight
 
 N, D = 32, 10  # samples of a process, numbers of a gradient
 BLOCKS, STEPS = 9, 60
-# M, K and form
-CASES = [(10**6, k, False) for k in (2, 8, 64, 512)] + [
-    (10**7, 64, False),
-    (10**6, 64, True),
-    (10**9, 64, True),
-    (10**9, 1024, True),
-    (10**10, 1024, True),
+# method, M, K, and whether the samples are sharded
+CASES = [("emais", 10**6, k, False) for k in (2, 8, 64, 512)] + [
+    ("emais", 10**7, 64, False),
+    ("emais-auto", 10**7, 64, False),
+    ("emais", 10**6, 64, True),
+    ("emais", 10**9, 64, True),
+    ("emais-auto", 10**9, 64, True),
+    ("emais", 10**9, 1024, True),
+    ("emais", 10**10, 1024, True),
 ]
 
 
@@ -46,7 +48,7 @@ class Simulated(Connection):
     def ask_all(self, value: Any, otherwise: str) -> list[Any]:
         return [value] * self.size
 
-    def start(self, step: int, own: torch.Tensor) -> Flight:
+    def start(self, step: int, own: torch.Tensor, terms: str = "") -> Flight:
         self.bytes = len(own)
         rows = own.expand(self.size, -1).clone()
         if self._per_sample:  # every process has observed samples of its own
@@ -67,12 +69,14 @@ def simulated(connection: Simulated) -> Any:
             yield
 
 
-def measure(samples: int, processes: int, sharded: bool) -> dict[str, object]:
+def measure(method: str, samples: int, processes: int, sharded: bool) -> dict[str, object]:
+    """The time of a step, with its share of what comes once in many steps (EMAIS-auto's decisions)."""
     own = samples // processes if sharded else samples
     connection = Simulated(processes, 0 if sharded else 7919)
     connection._samples = own
     with simulated(connection):
-        imp = emais.EMAIS(own, N, process_group=object(), sharded=sharded, warmup_epochs=0)
+        imp = emais.create(method, own, N, process_group=object(), sharded=sharded, warmup_epochs=0)
+    decisions = seldom(imp)
     weights = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weights], lr=0.1)
     imp.attach(optimizer)
@@ -89,7 +93,9 @@ def measure(samples: int, processes: int, sharded: bool) -> dict[str, object]:
         if block:
             times.append(1e3 * (time.process_time() - start) / STEPS)
     form = "sharded" if sharded else "replicated"
-    sizes = {"M": samples, "processes": processes, "form": form, "samples_here": own, "N": N, "D": D}
+    sizes = {"method": method, "M": samples, "processes": processes, "form": form, "samples_here": own, "N": N, "D": D}
+    extra = decisions()
+    times = [ms + extra for ms in times]
     spread = {"ms": statistics.median(times), "ms_low": min(times), "ms_high": max(times)}
     measured = {name: round(ms, 3) for name, ms in spread.items()}
     return sizes | measured | {"bytes_sent": connection.bytes, "MB": round(imp.nbytes() / 1e6, 1)}

@@ -11,7 +11,7 @@ import torch
 
 import emais
 from emais.experiments.analysis.harm_differences import Harm
-from emais.experiments.analysis.harm_runs import BASE, ENTRIES, EQUAL_STEPS, Tuned
+from emais.experiments.analysis.harm_runs import BASE, ENTRIES, EQUAL_STEPS, PROGRESS, Tuned
 from emais.experiments.report.tables.cells import to_markdown
 from emais.experiments.report.tables.harm import harm_tables
 
@@ -22,6 +22,7 @@ from .suite import Store, Suite
 
 RESULTS = Path(__file__).parents[1] / "results" / "harm.jsonl"
 RAISED = RESULTS.with_name("harm_decay.jsonl")
+UNSCALED = RESULTS.with_name("harm_unscaled.jsonl")
 QUICK = Path("out") / "harm_quick.jsonl"
 
 
@@ -41,6 +42,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--decay-times", type=float, default=None, help=f"SGD-Scan and EMAIS-auto with more decay, into {RAISED.name}"
     )
+    parser.add_argument(
+        "--unscaled-decay", action="store_true", help=f"EMAIS-auto with scale_decay=False, into {UNSCALED.name}"
+    )
     args = parser.parse_args(arguments)
     names = [] if args.table else args.only.split(",")
     if unknown := [name for name in names if name not in PROBLEMS]:
@@ -50,12 +54,12 @@ def main(arguments: list[str] | None = None) -> None:
     scale = {"tuning_seeds": 1, "divided_by": 10} if args.quick else {}
     suite = Suite(store, folders, args.seeds or (2 if args.quick else 10), **scale)
     for name in names:
-        run(suite, name, args.decay_times)
+        run(suite, name, args.decay_times, args.unscaled_decay)
     print("\n\n".join(map(to_markdown, harm_tables(Harm(store.runs)))))
     print(f"\nSource of the library: {', '.join(sorted({run.source for run in store.runs}))}")
 
 
-def run(suite: Suite, name: str, decay_times: float | None = None) -> None:
+def run(suite: Suite, name: str, decay_times: float | None = None, unscaled: bool = False) -> None:
     """All runs of one problem, with a line for each; a problem without its data is skipped."""
     problem = PROBLEMS[name]
     try:
@@ -65,7 +69,10 @@ def run(suite: Suite, name: str, decay_times: float | None = None) -> None:
         return
     setting = suite.tuned(problem)
     print(f"{name}: rate {setting.rate:g}, weight decay {setting.decay:g}", flush=True)
-    if decay_times is None:
+    if unscaled:
+        own = replace(suite, store=Store(UNSCALED), scale_decay=False)
+        runs = own.compared(problem, setting, (EQUAL_STEPS, PROGRESS))
+    elif decay_times is None:
         runs = suite.compared(problem, setting)
     else:
         raised = Tuned(setting.rate, float(f"{decay_times * setting.decay:.6g}"))

@@ -54,18 +54,22 @@ class Store:
 
 @dataclass(frozen=True)
 class Suite:
-    """How much is run: seeds of the comparison, seeds of tuning, and by what the numbers of steps are divided."""
+    """How much is run: seeds of the comparison, seeds of tuning, and by what the numbers of steps are divided.
+
+    scale_decay: whether the learning-rate factor multiplies weight decay, too.
+    """
 
     store: Store
     folders: Folders
     seeds: int = 10
     tuning_seeds: int = 4
     divided_by: int = 1
+    scale_decay: bool = True
 
     def run(self, problem: Problem, entry: Entry, setting: Tuned, seed: int, planned: int | None = None) -> HarmRun:
         """One run, of the problem's number of steps if none is given."""
         steps = planned or max(1, problem.steps // self.divided_by)
-        make = lambda: train(problem, entry, setting, seed, steps, self.folders)  # noqa: E731
+        make = lambda: train(problem, entry, setting, seed, steps, self.folders, self.scale_decay)  # noqa: E731
         return self.store.get(problem, entry, setting, seed, steps, make)
 
     def tuned(self, problem: Problem) -> Tuned:

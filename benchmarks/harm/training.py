@@ -22,15 +22,24 @@ FEW = 2000  # training samples that the loss before training is taken from
 
 
 def train(
-    problem: Problem, entry: Entry, setting: Tuned, seed: int, planned: int, folders: Folders | None = None
+    problem: Problem,
+    entry: Entry,
+    setting: Tuned,
+    seed: int,
+    planned: int,
+    folders: Folders | None = None,
+    scale_decay: bool = True,
 ) -> HarmRun:
-    """Train with a cosine of `planned` steps, and evaluate on all three parts. One seed: split, weights and draws."""
+    """Train with a cosine of `planned` steps, and evaluate on all three parts. One seed: split, weights and draws.
+
+    scale_decay: as of `Engine.attach`.
+    """
     began = time.perf_counter()
     parts = problem.data(folders or Folders(), seed)
     torch.manual_seed(seed)
     model = problem.model()
     start_loss, _ = means(problem, model, (parts.train[0][:FEW], parts.train[1][:FEW]))
-    imp, largest = fit(problem, entry, setting, seed, planned, parts.train, model)
+    imp, largest = fit(problem, entry, setting, seed, planned, parts.train, model, scale_decay)
     summary = imp.summary()
     return HarmRun(
         problem.name, entry.method, entry.form, seed, setting.rate, setting.decay, planned,
@@ -47,7 +56,14 @@ def train(
 
 
 def fit(
-    problem: Problem, entry: Entry, setting: Tuned, seed: int, planned: int, part: Part, model: nn.Module
+    problem: Problem,
+    entry: Entry,
+    setting: Tuned,
+    seed: int,
+    planned: int,
+    part: Part,
+    model: nn.Module,
+    scale_decay: bool = True,
 ) -> tuple[emais.Engine, float]:
     """The training loop, to the end or to a loss that is not finite. Returns the engine and its largest factor."""
     x, y = part
@@ -56,7 +72,7 @@ def fit(
         entry.method, len(x), problem.batch_size, num_steps=planned, seed=seed, effective_steps=equal_progress
     )
     optimizer = torch.optim.SGD(model.parameters(), setting.rate, MOMENTUM, weight_decay=setting.decay)
-    imp.attach(optimizer)
+    imp.attach(optimizer, scale_decay=scale_decay)
     scheduler = cosine(optimizer, planned, problem.warmup)
     schedule: Any = emais.EffectiveSchedule(scheduler, imp) if equal_progress else scheduler
     noise = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""A loop with accelerate and importance sampling: the five lines, and the engine's state in every saved state."""
+"""A loop with accelerate that can be resumed, without importance sampling (before.py) and with it (after.py)."""
 
 import torch
 from accelerate import Accelerator
@@ -18,7 +18,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 accelerator = Accelerator(mixed_precision="bf16")
 imp = emais.EMAISAuto(num_samples=len(dataset), batch_size=64)  # 1  the engine
 loader = imp.loader(DataLoader(dataset, batch_size=64, shuffle=True))  # 2  takes the DataLoader over
-model, optimizer, loader = accelerator.prepare(model, optimizer, loader)  # it leaves our loader alone
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 imp.attach(optimizer)  # 3  each optimizer.step uses lr × factor
 accelerator.register_for_checkpointing(imp)  # save_state and load_state take the engine along
 
@@ -31,4 +31,5 @@ for epoch in range(5):
         accelerator.backward(imp.loss(losses, logits, draw))  # 5  instead of losses.mean()
         optimizer.step()
     accelerator.save_state("out/accelerate")
-    print(f"epoch {epoch}: {imp.summary()}")
+    print(f"epoch {epoch}: loss {float(losses.detach().mean()):.3f}")
+print(imp.summary())

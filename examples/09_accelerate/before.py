@@ -1,4 +1,4 @@
-"""A loop with accelerate, which saves its state and can be resumed."""
+"""A loop with accelerate that can be resumed, without importance sampling (before.py) and with it (after.py)."""
 
 import torch
 from accelerate import Accelerator

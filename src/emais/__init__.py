@@ -7,6 +7,7 @@
 """
 
 from . import functional
+from .auditing.pilot import audit
 from .engine import Engine
 from .errors import EmaisError
 from .loading.by_index import ByIndex
@@ -18,7 +19,6 @@ from .methods.emais import EMAIS
 from .methods.emais_auto import EMAISAuto
 from .methods.weighted import Weighted
 from .observing.finding import Finding
-from .pilot import audit
 from .processes.checkpoints import read_parts
 from .rates.schedule import EffectiveSchedule
 from .statistics.scores import EMAScores

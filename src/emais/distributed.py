@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -16,36 +19,22 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .errors import EmaisError
+from .groups import group_size as group_size
+from .groups import refuse_forgotten_group as refuse_forgotten_group
+from .watching import watch
 
 STEPS, TERMS = 2**48, 2**15  # what the first 8 bytes of an exchange can tell apart
 GRACE = 5.0  # seconds in which the others say where they are, after an exchange has failed
-NO_GROUP = (
-    "this process is one of {}, and the {} was made without process_group=, so every process would draw the same "
-    "minibatches: pass process_group=dist.group.WORLD, or the data-parallel group of a mesh, mesh.get_group('dp'), and "
-    "as batch_size the samples of one process. Call dist.init_process_group first"
-)
+AT_MOST = 600.0  # seconds to wait where engines, loaders and first minibatches meet
+KEPT = 4  # exchanges whose tensors stay
+ENDED, SILENT = "has ended or given up", "sent nothing, and may have left its loop"
 
 
-def refuse_forgotten_group(what: str = "engine") -> None:
-    """Raise EmaisError if this is one of several processes, and nobody said so to the engine, or to another `what`."""
-    if dist.is_available() and dist.is_initialized() and (size := dist.get_world_size()) > 1:
-        raise EmaisError(NO_GROUP.format(size, what))
-
-
-def group_size(group: Any) -> int:
-    """Processes of a group, of which this one must be; 1 without a group.
-
-    >>> group_size(None)
-    1
-    """
-    if group is None:
-        return 1
-    if not isinstance(group, dist.ProcessGroup):
-        hint = ": pass mesh.get_group('dp')" if hasattr(group, "get_group") else ", as dist.group.WORLD"
-        raise EmaisError(f"process_group must be a group of torch.distributed, got a {type(group).__name__}{hint}")
-    if dist.get_rank(group) < 0:
-        raise EmaisError("this process does not belong to the process_group that it was given: pass its own group")
-    return dist.get_world_size(group)
+def shared_error(message: str) -> EmaisError:
+    """An error that the other processes have, too, or cannot be told of."""
+    error = EmaisError(message)
+    error.shared = True
+    return error
 
 
 @dataclass(eq=False)
@@ -58,6 +47,11 @@ class Flight:
     views: Sequence[Tensor] = ()  # the rows one by one, as the collective takes them
     terms: str = ""
     work: Any = None
+    began: float = field(default_factory=time.monotonic)
+
+    def over(self) -> bool:
+        """Whether it has arrived or failed."""
+        return self.work is None or bool(self.work.is_completed())
 
 
 class Connection:
@@ -74,43 +68,73 @@ class Connection:
         self._exchange: Any = None
         self._talk: Any = None
         self._broken: EmaisError | None = None
+        self._telling = threading.Lock()  # of whoever finds out who is missing
         # a thread of gloo that outlives Python's objects for these tensors would need its lock to free them, and would
         # end the process if Python is shutting down by then
-        self._latest: deque[Flight] = deque(maxlen=4)
+        self._flights: deque[Flight] = deque()
+        self._called: list[Any] = []
         if self.size > 1:
-            limit = timedelta(seconds=timeout)
-            # among all processes torch names groups by a count that all share; among some, by one that differs where
-            # they belong to different numbers of groups
-            apart = self.size < dist.get_world_size()
-            new = partial(dist.new_group, self._ranks, limit, "gloo", use_local_synchronization=apart)
-            others = f"another process has not made its {what}"
-            self._exchange, self._talk = self._blocking(new, others), self._blocking(new, others)
+            self._talk, self._exchange = self._new_group(min(timeout, AT_MOST)), self._new_group(timeout)
+            watch(self)
+
+    def _new_group(self, seconds: float) -> Any:
+        # among all processes torch names groups by a count that all share; among some, by how many groups a process
+        # has. So none is ever destroyed here: torch would give the name of a group that exists to the user's next one
+        apart, others = self.size < dist.get_world_size(), f"another process has not made its {self._what}"
+        if apart:
+            others += ", or members of this group belong to different numbers of groups: make the same on all"
+        limit = timedelta(seconds=seconds)
+        return self._blocking(
+            lambda: dist.new_group(self._ranks, limit, "gloo", use_local_synchronization=apart), others, seconds
+        )
 
     # ---- agreeing: rare, and everybody waits
 
     def ask_all(self, value: Any, otherwise: str) -> list[Any]:
         """The value that each process gives; otherwise: what to say of one that gives none."""
-        found = [value] * self.size
+        return self._ask(value, None, otherwise)
+
+    def refuse(self, reason: str, otherwise: str) -> None:
+        """Tell the others, who ask for a value, why there is none."""
+        with suppress(EmaisError):  # this process has an error of its own
+            self._ask(None, reason, otherwise)
+
+    def _ask(self, value: Any, reason: str | None, otherwise: str) -> list[Any]:
+        found = [(value, reason, otherwise)] * self.size
         if self.size > 1:
-            self._blocking(lambda: dist.all_gather_object(found, value, group=self._talk), otherwise)
-        return found
+            own = found[0]
+            self._blocking(lambda: dist.all_gather_object(found, own, group=self._talk), otherwise)
+        refused = [f"rank {rank}: {reason}" for rank, (_, reason, _) in enumerate(found) if reason is not None]
+        if refused:
+            raise shared_error(f"the {self._what} was refused on {'; '.join(refused)}")
+        if any(place != otherwise for _, _, place in found):
+            told = ", ".join(f"rank {rank} waits because {place}" for rank, (_, _, place) in enumerate(found))
+            raise shared_error(f"the processes do different things: {told}. Do the same on all, in the same order")
+        return [value for value, _, _ in found]
 
     def check_alike(self, value: dict[str, Any], otherwise: str) -> None:
         """An error on all processes if they disagree about one of these settings."""
-        found = self.ask_all(value, otherwise)
+        self.compare(self.ask_all(value, otherwise))
+
+    def compare(self, found: Sequence[dict[str, Any]]) -> None:
+        """The same of settings that all processes have told each other."""
         for name in found[0]:
             values = [given.get(name) for given in found]
             if any(repr(value) != repr(values[0]) for value in values):
                 told = ", ".join(f"rank {rank} has {value!r}" for rank, value in enumerate(values))
-                raise EmaisError(f"the processes disagree about {name}: {told}. Make their {self._what}s alike")
+                raise shared_error(f"the processes disagree about {name}: {told}. Make their {self._what}s alike")
 
-    def _blocking(self, call: Callable[[], Any], otherwise: str) -> Any:
+    def _blocking(self, call: Callable[[], Any], otherwise: str, seconds: float | None = None) -> Any:
         try:
             return call()
         except RuntimeError as error:
-            raise EmaisError(
-                f"rank {self.rank} waited for the others in vain, up to timeout={self.timeout:g} seconds: {otherwise}, "
-                f"or has ended ({_first_line(error)})"
+            # a store of torch over TCP names the first key that it has waited for, and a key ends with the rank
+            key = re.search(r"keys: \S*/(\d+)$", _first_line(error))
+            missing = key[1] if key else str(1 - self.rank) if self.size == 2 else None
+            who = f"rank {missing} is missing: " if missing else ""
+            raise shared_error(
+                f"rank {self.rank} waited for the others in vain, up to {seconds or min(self.timeout, AT_MOST):g} "
+                f"seconds: {who}{otherwise}, or has ended ({_first_line(error)})"
             ) from error
 
     # ---- the exchange of a step: whoever needs the outcome waits
@@ -126,11 +150,13 @@ class Connection:
         rows = own[None] if self.size == 1 else torch.empty(self.size, len(own), dtype=own.dtype, device="cpu")
         flight = Flight(step, own, rows, rows.unbind(), terms)
         if self.size > 1:
-            self._latest.append(flight)
+            while len(self._flights) >= KEPT and self._flights[0].over():
+                self._flights.popleft()
+            self._flights.append(flight)
             try:
                 flight.work = dist.all_gather(list(flight.views), own, group=self._exchange, async_op=True)
             except RuntimeError as error:
-                self._fail(step, error)
+                self._fail(flight, error)
         return flight
 
     def wait(self, flight: Flight) -> Tensor:
@@ -141,7 +167,7 @@ class Connection:
             try:
                 flight.work.wait()
             except RuntimeError as error:
-                self._fail(flight.step, error)
+                self._fail(flight, error)
         told = [divmod(first, STEPS) for first in flight.rows[:, :8].reshape(-1).view(torch.int64).tolist()]
         self._check_steps([step for _, step in told])
         self._check_terms([terms for terms, _ in told], flight.terms)
@@ -165,37 +191,72 @@ class Connection:
             )
             raise self._broken
 
-    def _fail(self, step: int, error: RuntimeError) -> None:
-        """Say who is missing."""
-        self._broken = EmaisError(
-            f"rank {self.rank} observed step {step} and waited for the others in vain: {self._missing(step)}. The "
-            f"limit is timeout={self.timeout:g} seconds ({_first_line(error)})"
-        )
+    # ---- an exchange that has failed
+
+    def look(self) -> bool:
+        """Whether all exchanges are well, also those that nobody waits for at present; logs it if one is not."""
+        for flight in list(self._flights):
+            if flight.work is not None and flight.over():
+                try:
+                    flight.work.wait()
+                except RuntimeError as error:
+                    self._explain(flight.step, flight.began, "observed", error, aloud=True)
+        return self._broken is None
+
+    def _fail(self, flight: Flight, error: RuntimeError) -> None:
+        self._explain(flight.step, flight.began, "observed", error)
+        assert self._broken is not None
         raise self._broken from error
 
-    def _missing(self, step: int) -> str:
-        """What the others are doing: each that is waiting, too, says so."""
-        mine, deadline = torch.tensor([step], device="cpu"), time.monotonic() + GRACE
-        ended: list[int] = []
-        silent: list[int] = []
-        works: dict[int, Any] = {}
-        for rank in set(range(self.size)) - {self.rank}:
-            theirs, peer = torch.zeros(1, dtype=torch.int64, device="cpu"), self._ranks[rank]
+    def _explain(self, step: int, began: float, did: str, error: RuntimeError, aloud: bool = False) -> None:
+        """Find out who is missing, once; waits for another thread that is about to."""
+        with self._telling:
+            if self._broken is not None:
+                return
+            self._broken = EmaisError(
+                f"rank {self.rank} {did} step {step} and waited for the others in vain: {self._missing(step, began)}. "
+                f"The limit is timeout={self.timeout:g} seconds ({_first_line(error)})"
+            )
+            if aloud:
+                logging.getLogger("emais").error("%s", self._broken)
+
+    def _missing(self, step: int, began: float) -> str:
+        """What the others are doing: each that is waiting, too, says since when."""
+        waited = time.monotonic() - began
+        said = self._roll_call(step, waited)
+        ended = [rank for rank, age in said.items() if age is None]
+        silent = sorted({*range(self.size)} - {self.rank, *said})
+        ages = {self.rank: waited} | {rank: age for rank, age in said.items() if age is not None}
+        late = [rank for rank, age in ages.items() if age < max(ages.values()) - self.timeout / 2]
+        return (
+            "; ".join(filter(None, (_told(ended, ENDED), _told(silent, SILENT))))
+            or _told(late, f"came more than {self.timeout / 2:g} seconds after the first")
+            or "the connection broke"
+        )
+
+    def _roll_call(self, step: int, waited: float) -> dict[int, float | None]:
+        """For how long the others have waited, as far as they say so soon; None for one whose connection is closed."""
+        said: dict[int, float | None] = {}
+        mine, all_said = torch.tensor([step, int(1000 * waited)], device="cpu"), threading.Event()
+
+        def listen(rank: int) -> None:
+            theirs, peer = torch.zeros(2, dtype=torch.int64, device="cpu"), self._ranks[rank]
             try:
-                works[rank] = (
-                    dist.isend(mine, peer, group=self._talk),
-                    dist.irecv(theirs, peer, group=self._talk),
-                    theirs,
-                )
+                sent = dist.isend(mine, peer, group=self._talk)
+                work: Any = dist.irecv(theirs, peer, group=self._talk)
+                self._called.append((mine, theirs, sent, work))
+                work.wait()
+                said[rank] = int(theirs[1]) / 1000
             except RuntimeError:
-                ended.append(rank)
-        for rank, (_, work, _) in works.items():
-            try:
-                work.wait(timedelta(seconds=max(0.05, deadline - time.monotonic())))
-            except RuntimeError as error:
-                (silent if "timed out" in str(error).lower() else ended).append(rank)
-        found = _told(ended, "has ended") or _told(silent, "sent nothing, and may have left its loop")
-        return found or "the connection broke"
+                said[rank] = None
+            if len(said) == self.size - 1:
+                all_said.set()
+
+        # a thread each: to stop waiting for one of them would close the connections to all
+        for rank in {*range(self.size)} - {self.rank}:
+            threading.Thread(target=listen, args=(rank,), daemon=True).start()
+        all_said.wait(min(GRACE, 0.8 * self.timeout))  # a wait that ends at its limit would count as a closed one
+        return said.copy()
 
 
 def _told(ranks: list[int], what: str) -> str:
@@ -221,14 +282,12 @@ class Peers(Connection):
         """What each process tells, in the order of ranks; waits for all. step: where this one is."""
         if self._broken is not None:
             raise self._broken
-        found = [own] * self.size
+        found, began = [own] * self.size, time.monotonic()
         if self.size > 1:
             try:
                 dist.all_gather_object(found, own, group=self._exchange)
             except RuntimeError as error:
-                self._broken = EmaisError(
-                    f"rank {self.rank} called update() at step {step} and waited for the others in vain: "
-                    f"{self._missing(step)}. The limit is timeout={self.timeout:g} seconds ({_first_line(error)})"
-                )
+                self._explain(step, began, "called update() at", error)
+                assert self._broken is not None
                 raise self._broken from error
         return found

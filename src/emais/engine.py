@@ -13,7 +13,7 @@ from .draws.source import DeviceSource, DrawSource, HostSource
 from .errors import EmaisError, UnknownOption, positive_int, usable_device, whole_number
 from .hooks import Hooks
 from .loading.draw import Draw, DrawRecord, Score
-from .loading.loader import Loader
+from .loading.engine_loader import EngineLoader
 from .loading.passes import Pass, PassTracker
 from .observing.checks import checked_record, per_sample
 from .observing.diagnostics import Diagnostics
@@ -22,27 +22,29 @@ from .observing.monitor import Monitor
 from .observing.observation import Observation
 from .observing.refreshing import refresh
 from .observing.samples import Losses, Samples, pick_samples
-from .observing.summary import Summary
+from .observing.summary import RunCounts, Summary
 from .processes import processes_of
+from .processes.making import Making
 from .rates.attached import Attached
 from .rates.effective_steps import Progress
-from .rates.scaling import ManualStep, StepScaler
+from .rates.manual import ManualStep
+from .rates.scaling import StepScaler
 from .statistics.arrays import Array, arrays_on
 
 
-class Engine(Hooks):
+class Engine(Hooks, metaclass=Making):
     """What all methods share. A method sets `name` and fills in the hooks it needs; docs/your_own_method.md.
 
     num_samples: M; batch_size: N; num_steps: T, where the loader ends (None: one epoch a pass, for ever);
     seed: all randomness is a function of (seed, step); device: where the statistics live. On the CPU (default) the
     model may still be on any device; a CUDA device is for `draw()`, with data that lies there too: such an engine is
     `resident`, it never waits for the device and can be captured in a CUDA graph.
-    effective_steps: True ends the run when its steps are worth num_steps ordinary ones; a number does so for passes of
-    one epoch each. max_scale bounds the learning-rate factor (None: 32, or 10 for a steady rule); smoothing in [0, 1)
-    averages the sums behind the other rules over steps (0: the paper); unbiased corrects the traces for the plug-in
-    mean. process_group: processes that train one model together, each with batch_size samples a step; they wait for
-    each other at most `timeout` seconds. sharded: each of them has a part of the samples, num_samples of its own
-    (docs/distributed.md).
+    effective_steps: True ends the run when its steps are worth num_steps ordinary ones; a number of steps does so for
+    passes of one epoch each. max_scale bounds the learning-rate factor (None: 32, steady 10, steady-sqrt its root);
+    smoothing in [0, 1) averages the sums behind the other rules over steps (0: the paper); unbiased corrects the traces
+    for the plug-in mean. process_group: processes that train one model together, each with batch_size samples a step;
+    they wait for each other at most `timeout` seconds. sharded: each of them has a part of the samples, num_samples of
+    its own (docs/distributed.md).
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Engine(Hooks):
         self.global_batch_size, self.draw_size = batch_size * self.processes.size, self.processes.draw_size
         self.total_samples = self.processes.total_samples
         self.epoch_length = epoch = -(-self.total_samples // self.global_batch_size)  # steps
-        self.monitor = Monitor(smoothing, unbiased, max_scale, self.arrays, epoch)
+        self.monitor = Monitor(smoothing, unbiased, max_scale, self.arrays, epoch, self.processes.size > 1)
         drawn = self.candidates or self.draw_size  # samples that the source gives a step
         if self.arrays.resident:
             self.source: DrawSource = DeviceSource(num_samples, drawn, seed, self.epoch_steps, num_steps, self.device)
@@ -84,13 +86,10 @@ class Engine(Hooks):
         self._handover = Handover(self.arrays, self._report, self._learn, self.source.prepare, self.processes.exchange)
         self._settled, self.lock = self._handover, self._handover.lock
         self.diagnostics = Diagnostics(self.monitor, self._settled, self.estimator, self.report)
-        self.progress = Progress(effective_steps, num_steps, self.arrays)
+        self.progress = Progress(effective_steps, num_steps, self.arrays, epoch, self.monitor.max_scale)
+        self.ends = self.progress.goal is not None  # whether a run may come to its end inside a pass
         self.attached = Attached(self.monitor, self.progress, self._settled, self.scale, 2 * epoch)
         self.passes = PassTracker()
-
-    def made(self) -> None:
-        """The constructor of the method has run to its end: compare its settings with those of other processes."""
-        self.processes.check_settings(self)
 
     def __repr__(self) -> str:
         sizes = f"num_samples={self.num_samples}, batch_size={self.batch_size}, num_steps={self.num_steps}"
@@ -104,15 +103,15 @@ class Engine(Hooks):
 
     # ---- drawing
 
-    def loader(self, dataset: Any, *, score: Score | None = None, **options: Any) -> Loader:
+    def loader(self, dataset: Any, *, score: Score | None = None, **options: Any) -> EngineLoader:
         """A loader over `dataset` that yields (batch, draw); `options`, as num_workers=2, go to torch's DataLoader.
 
         A DataLoader in place of `dataset` hands over its data set and its options; those given here replace its own.
         score: only for methods that look at more samples than they train on; see `Presampling`.
         """
-        loader = Loader(self, dataset, options, score)
+        loader = EngineLoader(self, dataset, options, score)
         with self._settled:
-            self.processes.loader_made(self, loader.ahead)
+            self.processes.loader_made(self, loader)
         return loader
 
     def draw(self) -> Draw:
@@ -165,8 +164,9 @@ class Engine(Hooks):
         """What the latest epoch, or so many steps of it, and the run looked like, from sums; waits for a device."""
         with self._settled:
             fallback, monitor = int(self.report().get("fallback_steps", 0)), self.monitor
-            run = self.attached.counted(), self.progress.effective(), fallback
-            return monitor.recent.summary(*run, monitor.rule, monitor.bound, steps)
+            counts = int(monitor.counts[0]), fallback, monitor.added, self.attached.counted()
+            run = RunCounts(*counts, self.progress.effective())
+            return monitor.recent.summary(run, monitor.rule, monitor.bound, steps)
 
     def samples(self, count: int = 100, *, losses: Losses | None = None) -> Samples:
         """The hardest, the most unstable and the never seen samples, at most `count` of each: O(M), for analysis.
@@ -216,7 +216,7 @@ class Engine(Hooks):
         self, losses: Tensor, logits: Tensor | None, draw: Draw, given: dict[str, Tensor | None]
     ) -> tuple[DrawRecord, Tensor, Tensor | None]:
         """The record of a draw that was not used yet, its gradients (N, D) or norms, and the method's signal."""
-        record = self._admit(losses, draw)
+        record = checked_record(self, losses, draw)
         g = per_sample(losses, logits, **given)
         return record, g, self.own_signal(losses, logits, g, draw.step)
 
@@ -230,10 +230,9 @@ class Engine(Hooks):
         record.used = True
         self._handover.post(draw.step, record, g, signal)
 
-    def _admit(self, losses: Tensor, draw: Draw) -> DrawRecord:
-        return checked_record(self, losses, draw)
-
     def _report(self, observed: Observation) -> None:
+        if self.attached.unclosed:
+            self.attached.close_unclosed()
         self.monitor.add(observed)
         if self.attached.scalers:
             self.monitor.lr_scale()
@@ -242,7 +241,7 @@ class Engine(Hooks):
             self.monitor.close()
             self.progress.add(1.0)
             if self.rule != "none":
-                self.attached.remind_to_attach()
+                self.attached.remind_to_attach(self.epoch_steps or 0)
 
     def _learn(self, observed: Observation) -> None:
         self.processes.before_learning(self, observed.step)

@@ -15,6 +15,8 @@ from torch import Tensor
 class EmaisError(ValueError):
     """Something was used in a way that cannot give a right answer; the message says what to do instead."""
 
+    shared = False  # whether the other processes of a group have the error, too
+
 
 class UnknownOption(EmaisError, TypeError):
     """An unknown keyword, with the closest valid one."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from functools import cache, wraps
+from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,18 +16,6 @@ from .observing.observation import Observation
 from .statistics.arrays import Number
 from .statistics.limits import Limit
 from .statistics.per_sample import SampleStatistics
-
-
-def _to_its_end(init: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that calls `made` last, unless a class further down has one that is still running."""
-
-    @wraps(init)
-    def construct(self: Hooks, *args: Any, **settings: Any) -> None:
-        init(self, *args, **settings)
-        if type(self).__init__ is construct:
-            self.made()
-
-    return construct
 
 
 class Hooks:
@@ -43,14 +31,6 @@ class Hooks:
     epoch_steps: int | None = 0  # steps that come from epochs without replacement; None: all
     candidates: int | None = None  # samples to look at in each step; None: those to train on
     rule = "none"  # of `attach` when none is given; of linear and steady, the Adam family gets the square root
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "__init__" in vars(cls):
-            cls.__init__ = _to_its_end(cls.__init__)  # type: ignore[method-assign]
-
-    def made(self) -> None:
-        """What is left to do when the constructor, whichever class it is of, has run to its end."""
 
     def learn(self, observed: Observation) -> None:
         """Take in a minibatch that was trained on."""
@@ -81,6 +61,10 @@ class Hooks:
 
     def report(self) -> dict[str, Any]:
         """Further numbers for `diagnostics`."""
+        return {}
+
+    def logged(self) -> dict[str, float]:
+        """Further numbers for loggers, by the names that come after `emais/`."""
         return {}
 
     def sample_statistics(self) -> SampleStatistics | None:

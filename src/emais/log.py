@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from .engine import Engine
-from .errors import EmaisError, positive_int
+from .errors import EmaisError, positive_int, shortly
+from .log_files import Numbers, sink_of
 
 SUMMARY = (
     "n_ems", "score", "score_low", "score_high", "lr_scale", "tr_is", "tr_unif", "tr_opt", "max_r", "max_share",
     "effective_steps", "steps_saved", "fallback_steps",
 )  # fmt: skip
 COUNTS = ("nonfinite", "degenerate")
-R_EDGES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of the histogram of r: one bin below, one above
-Numbers = dict[str, Any]
+R_QUANTILES = {"r_p10": 0.1, "r_p50": 0.5, "r_p90": 0.9, "r_p99": 0.99}
 
 
 def log_numbers(engine: Engine, steps: int | None = None) -> dict[str, float]:
     """The numbers of the latest steps (default: epoch) by the names that all loggers use, such as `emais/n_ems`.
 
-    N_ems, S(W) and the factor are made from averages over these steps; `emais/lr` is the learning rate of the latest
-    step, with its factor. docs/guides/logging.md has the list.
+    N_ems, S(W) and the factor are made from averages over these steps. `emais/lr` is the learning rate of the latest
+    step, with its factor, and `emais/r_p50` the median r of its minibatch. docs/guides/logging.md has the list.
 
     >>> import emais
     >>> sorted(log_numbers(emais.EMAIS(100, 10)))[:3]
@@ -36,27 +33,32 @@ def log_numbers(engine: Engine, steps: int | None = None) -> dict[str, float]:
     summary, diagnostics = engine.summary(steps), engine.diagnostics
     found = {name: float(getattr(summary, name)) for name in SUMMARY}
     found |= {name: float(getattr(diagnostics, name)) for name in COUNTS}
+    found |= engine.logged()
     if engine.attached.lr is not None:
         found["lr"] = float(engine.attached.lr) * float(engine.attached.applied)
+    found |= quantiles(diagnostics.r)
     return {f"emais/{name}": value for name, value in found.items()}
 
 
-class Sink(Protocol):
-    """Where rows go."""
+def quantiles(r: Tensor) -> dict[str, float]:
+    """What is below which so many of r lie; NaN of none.
 
-    def write(self, row: Numbers, step: int) -> None:
-        """One row."""
-
-    def close(self) -> None:
-        """No row follows."""
+    >>> quantiles(torch.tensor([0.5, 1.0, 1.5]))["r_p50"]
+    1.0
+    """
+    if not len(r):
+        return dict.fromkeys(R_QUANTILES, math.nan)
+    found = r.quantile(torch.tensor(list(R_QUANTILES.values()), device="cpu")).tolist()
+    return dict(zip(R_QUANTILES, found, strict=True))
 
 
 class Log:
     """Writes down a run every so many steps. Call `step` after each `optimizer.step()`.
 
-    to: a path that ends in .jsonl or .csv, which is appended to; TensorBoard's SummaryWriter; or a function that is
-    called as to(numbers, step=...), such as wandb.log or mlflow.log_metrics. every: steps between two rows; a row is of
-    these steps, of at most an epoch.
+    to: a path that ends in .jsonl or .csv; TensorBoard's SummaryWriter; or a function that is called as
+    to(numbers, step=...), such as wandb.log or mlflow.log_metrics. every: minibatches between two rows; a row is of
+    these, of at most an epoch. A row comes at the multiples of `every`, also after a resume. A file that is there is
+    appended to; rows of the same or later steps, which a resumed run makes again, are dropped from it.
 
     >>> import emais
     >>> imp = emais.EMAIS(100, 10)
@@ -68,18 +70,24 @@ class Log:
     def __init__(self, to: Any, engine: Engine, *, every: int = 50) -> None:
         if not isinstance(engine, Engine):
             raise EmaisError(f"a log needs the engine, got {type(engine).__name__}: emais.Log(to, imp)")
-        self._engine, self.every, self._count = engine, positive_int("every", every), 0
+        self._engine, self.every = engine, positive_int("every", every)
+        self._calls, self._latest = 0, 0  # calls of `step`, and the step of the latest
         self._sink = sink_of(to)
 
     def step(self, **more: float) -> None:
         """An optimizer step was made; more: numbers of your own, such as loss=..., written as they are now."""
         if "step" in more:
             raise EmaisError("the log counts the steps itself: give step= another name")
-        self._count += 1
-        if self._count % self.every == 0:
-            step = self._engine.summary(1).steps or self._count
+        for name, value in more.items():
+            check_number(name, value)
+        attached, self._calls = self._engine.attached, self._calls + 1
+        step, before = attached.trained() or self._calls, self._latest
+        if not 0 < before <= step:  # the first call, or a state was loaded
+            before = step - attached.minibatches
+        self._latest = step
+        if step // self.every > before // self.every:
             row: Numbers = {name: float(torch.as_tensor(value).detach()) for name, value in more.items()}
-            row |= log_numbers(self._engine, self.every)
+            row |= log_numbers(self._engine, max(1, self.every // attached.minibatches))
             self._sink.write(row | {"emais/r": self._engine.diagnostics.r}, step)
 
     def close(self) -> None:
@@ -93,104 +101,10 @@ class Log:
         self.close()
 
 
-def sink_of(to: Any) -> Sink:
-    """What writes to a path, a writer or a function."""
-    if isinstance(to, str | Path):
-        path = Path(to)
-        if path.suffix not in (".jsonl", ".csv"):
-            raise EmaisError(f"a log is a .jsonl or a .csv file, got {str(to)!r}: choose one of these endings")
-        return JsonLines(path) if path.suffix == ".jsonl" else Csv(path)
-    if hasattr(to, "add_scalar"):
-        return TensorBoard(to)
-    if callable(to):
-        return Called(to)
-    raise EmaisError(
-        f"a log goes to a path, a TensorBoard writer, or a function of (numbers, step=), got {type(to).__name__}"
-    )
+def check_number(name: str, value: object) -> None:
+    """Refuse what is not one number; a tensor is not read, which would wait for its device.
 
-
-class JsonLines:
-    """One JSON object a line, written at once, so that others can read along; null for what is not finite."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
-
-    def write(self, row: Numbers, step: int) -> None:
-        """One line; r as counts between `R_EDGES`."""
-        r = row.pop("emais/r")
-        counts = torch.bucketize(r, torch.tensor(R_EDGES)).bincount(minlength=len(R_EDGES) + 1).tolist()
-        values = {name: value if math.isfinite(value) else None for name, value in row.items()}
-        self._file.write(json.dumps({"step": step, **values, "emais/r_histogram": counts}) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-class Csv:
-    """A row a line, under the names of the first; an empty cell for what is not finite."""
-
-    def __init__(self, path: Path) -> None:
-        found = path.read_text("utf-8").splitlines()[:1] if path.is_file() else []
-        self._names = next(csv.reader(found), [])
-        self._file = path.open("a", encoding="utf-8", newline="")
-
-    def write(self, row: Numbers, step: int) -> None:
-        """One line."""
-        del row["emais/r"]
-        values = {"step": step, **row}
-        if not self._names:
-            self._names = list(values)
-            csv.writer(self._file).writerow(self._names)
-        if new := sorted(values.keys() - set(self._names)):
-            raise EmaisError(f"the columns of this log are {', '.join(self._names)}: {new[0]} is not among them")
-        csv.writer(self._file).writerow([shown(values.get(name, math.nan)) for name in self._names])
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-def shown(value: float) -> str:
-    """A number for a cell.
-
-    >>> shown(0.1), shown(math.nan)
-    ('0.1', '')
+    >>> check_number("loss", torch.tensor(0.5))
     """
-    return str(value) if math.isfinite(value) else ""
-
-
-class TensorBoard:
-    """A scalar for each number, and a histogram of r; numbers that are not finite are left out."""
-
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
-
-    def write(self, row: Numbers, step: int) -> None:
-        """One step."""
-        r = row.pop("emais/r")
-        if len(r):
-            self._writer.add_histogram("emais/r", r, step)
-        for name, value in row.items():
-            if math.isfinite(value):
-                self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """The writer is the user's."""
-
-
-class Called:
-    """A function that takes the numbers that are finite."""
-
-    def __init__(self, function: Callable[..., object]) -> None:
-        self._function = function
-
-    def write(self, row: Numbers, step: int) -> None:
-        """One call."""
-        del row["emais/r"]
-        self._function({name: value for name, value in row.items() if math.isfinite(value)}, step=step)
-
-    def close(self) -> None:
-        """Nothing was opened."""
+    if not hasattr(value, "__float__") or math.prod(getattr(value, "shape", ())) != 1:
+        raise EmaisError(f"{name}= must be a number, got {shortly(value)}: of a tensor with one value, {name}.item()")

@@ -53,7 +53,7 @@ def load(engine: Engine, state: dict[str, Any]) -> None:
     """Take over what `save` gave, of an engine made alike. A state that is refused changes nothing."""
     before = save_own(engine)
     state, joined = own_state(engine, state)
-    check_sizes(engine, state)
+    check_sizes(state, engine.batch_size, engine.processes.size)
     check_structure(state, before)
     check_values(engine, state)
     engine.source.restore(state["step"])
@@ -71,16 +71,15 @@ def load(engine: Engine, state: dict[str, Any]) -> None:
     engine.attached.restore(state["used"].tolist(), float(state["applied"]))
 
 
-def check_sizes(engine: Engine, state: Any) -> None:
+def check_sizes(state: Any, batch_size: int, size: int, what: str = "engine") -> None:
     """A state goes on with any number of processes that train on as many samples a step together."""
     settings = state.get("settings") if isinstance(state, dict) else None
     saved = settings.get("batch_size") if isinstance(settings, dict) else None
-    size = engine.processes.size
-    if size > 1 and isinstance(saved, int) and saved != engine.global_batch_size:
+    if size > 1 and isinstance(saved, int) and saved != size * batch_size:
         way = f"batch_size={saved // size}" if saved % size == 0 else f"a number of processes that divides {saved}"
         raise EmaisError(
-            f"the state has {saved} samples a step over all processes, this engine {size} x {engine.batch_size} = "
-            f"{engine.global_batch_size}: go on with {way}"
+            f"the state has {saved} samples a step over all processes, this {what} {size} x {batch_size} = "
+            f"{size * batch_size}: go on with {way}"
         )
 
 

@@ -1,9 +1,10 @@
-"""A batch sampler for torch's DataLoader: exact draws by weights that may change at any time."""
+"""Exact draws by weights that may change at any time: a loader that hands out r, and a batch sampler for others."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,23 +14,26 @@ from torch.utils.data import Sampler
 
 from .distributed import Peers, refuse_forgotten_group
 from .draws.by_weight import DrawsByWeight
-from .draws.given_weights import all_weights, some_weights
+from .draws.given_weights import all_weights, checked_replacement, some_weights
+from .draws.uniforms import seed_of_rank
 from .draws.weight_updates import WeightUpdate, all_changes, check_together
 from .errors import EmaisError, positive_float, positive_int, whole_number
 from .loading.draw import Draw, DrawRecord
-from .loading.receiving import Deliveries
-from .state import check_passes, check_structure
+from .loading.loader import Loader
+from .loading.passes import Pass, PassTracker
+from .state import check_passes, check_sizes, check_structure
 from .statistics.limits import ABOVE_0, Limit
 
-VERSION = 1
+VERSION = 2
 
 
 class WeightedSampler(Sampler[list[int]]):
     """Draws minibatches of N indices in proportion to weights that you may change at any time.
 
-    Pass it to `DataLoader(dataset, batch_sampler=sampler)`. One pass has `num_batches` minibatches, ceil(M/N) by
-    default, of exactly N samples each. `update` holds for the next minibatch that is drawn. Time and memory do not
-    limit the data set: a draw takes less than a millisecond for 100 million samples.
+    `for batch, draw in sampler.loader(dataset)` gives each minibatch with its index and r. It is also a batch sampler:
+    `DataLoader(dataset, batch_sampler=sampler)` is for those who need neither. One pass has `num_batches` minibatches,
+    ceil(M/N) by default, of exactly N samples each. `update` holds for the next minibatch that is drawn. Time and
+    memory do not limit the data set: a draw takes less than a millisecond for 100 million samples.
 
     weights: (M,), 0 or from 1e-150 to 1e150, on any scale. A sample with weight 0 is never drawn.
     seed: a minibatch depends on the seed, its step and the weights, and on nothing else.
@@ -46,6 +50,9 @@ class WeightedSampler(Sampler[list[int]]):
     >>> list(sampler)
     [[2, 2, 2, 2]]
     """
+
+    lock: AbstractContextManager[Any] = nullcontext()  # one thread uses it, as any sampler
+    ends = finished = False  # it draws as long as it is asked
 
     def __init__(
         self,
@@ -67,10 +74,11 @@ class WeightedSampler(Sampler[list[int]]):
         self.global_batch_size = self.batch_size * (self._peers.size if self._peers else 1)  # of all processes
         epoch = -(-self.num_samples // self.global_batch_size)
         self.num_batches = epoch if num_batches is None else positive_int("num_batches", num_batches)
-        self.replacement = _checked_replacement(replacement, given, self.global_batch_size)
-        self.step = 0  # minibatches drawn so far
+        self.replacement = checked_replacement(replacement, given, self.global_batch_size)
+        self._drawn = 0  # the step of the latest draw
         self._draws = DrawsByWeight(given, self.global_batch_size, self.seed, self.replacement)
-        self._deliveries = Deliveries(self._skip if self._peers and self._peers.size > 1 else None)
+        self.passes = PassTracker("sampler")
+        self._plain = False  # whether the latest pass was that of a batch sampler: nobody knows what arrived of it
         self._loaded: str | None = None  # a name for the state that was loaded, until the others know of it
         if self._peers:
             given_here = {**self._settings(), "batch_size": self.batch_size, "weights (their hash)": _hash(given)}
@@ -94,13 +102,13 @@ class WeightedSampler(Sampler[list[int]]):
         """
         if self._peers is None:
             return self._draws.put(*some_weights(index, weights, self.num_samples))
-        where = {"drawn": self.step, "received": self._deliveries.received, "loaded": self._loaded}
+        where = {"drawn": self._drawn, "delivered": None if self._plain else self.step, "loaded": self._loaded}
         own = WeightUpdate.of(index, weights, self.num_samples, **where)
-        updates = self._peers.gather(own, self._deliveries.received or self.step)
+        updates = self._peers.gather(own, self.step)
         check_together(updates)
         self._loaded = None
-        while self.step < max(update.drawn for update in updates):
-            self._deliveries.passes.hold(self._new_draw())
+        while self._drawn < max(update.drawn for update in updates):
+            self.passes.hold(self._new_draw())
         self._draws.put(*all_changes(updates))
 
     @property
@@ -122,43 +130,78 @@ class WeightedSampler(Sampler[list[int]]):
 
     # ---- minibatches
 
+    def loader(self, dataset: Any, **options: Any) -> Loader:
+        """A loader over `dataset` that yields (batch, draw); `options`, as num_workers=2, go to torch's DataLoader.
+
+        draw.index (n,) has the samples of the batch, also with workers, prefetching and in_order=False. draw.r (n,) is
+        1/(M p) with the probabilities of the draw, so the expected value of mean(r * losses) is the sum of losses over
+        all samples with a weight above 0, divided by M. Without replacement there is no such number, and r is NaN. With
+        a process_group, index and r are those of this process's samples.
+
+        A DataLoader in place of `dataset` hands over its data set and its options; those given here replace its own.
+        """
+        self._check_group()
+        rank, shared = (self._peers.rank, self._peers.size > 1) if self._peers else (0, False)
+        return Loader(self, dataset, options, seed_of_rank(self.seed, rank), shared)
+
+    def draw(self) -> Draw:
+        """The next draw, for data that is indexed directly: index, r and step, as `loader` gives them."""
+        left = self.passes.left_over()
+        return self._new_draw() if left is None else left
+
+    @property
+    def step(self) -> int:
+        """Minibatches handed out so far: to the loop, or to the DataLoader whose batch sampler this is."""
+        return self._drawn - len(self.passes.ahead())
+
     def __len__(self) -> int:
         """Minibatches of a whole pass."""
         return self.num_batches
 
-    def __iter__(self) -> Iterator[list[int]]:
-        """One pass. After `load_state_dict`, the first pass is what was left of the one that was saved."""
+    def pass_length(self) -> int:
+        """Minibatches of a whole pass."""
+        return self.num_batches
+
+    def begin_pass(self) -> Pass:
+        """Begin a pass over a loader; after a resume, what is left of the one that was saved."""
         self._check_group()  # there may be more processes by now
-        return self._deliveries.hand_out(self.num_batches, self._next_draw)
+        if self.passes.current is not None:
+            self._leave(self.passes.current)
+        self._plain = False
+        return self.passes.begin(self.num_batches, goes_on=True)
 
-    def receive(self, index: Any = None) -> Draw:
-        """The draw of the minibatch that the loop has just got from its DataLoader: index, r and step.
+    def __iter__(self) -> Iterator[list[int]]:
+        """One pass as a batch sampler: indices alone. A minibatch counts as delivered when it is handed out here.
 
-        Call it once for each minibatch, from the first one of a pass on. It is right with workers and prefetching,
-        because a DataLoader delivers minibatches in the order in which they were drawn (unless `in_order=False`). A
-        call that was left out is an error at the next one. If your data set returns the index of each sample, pass
-        these indices, `receive(index)`: they are compared with the draw.
-
-        r (n,) is 1/(M p) with the probabilities of the draw, so the expected value of mean(r * losses) is the sum of
-        losses over all samples with a weight above 0, divided by M. Without replacement there is no such number, and
-        r is NaN. With a process_group, index and r are those of this process's samples.
+        After `load_state_dict`, the first pass is what was left of the one that was saved.
         """
-        return self._deliveries.receive(index)
+        own, self._plain = self.begin_pass(), True
+        try:
+            for _ in range(own.remaining):
+                self.passes.check(own)
+                draw = own.issue(self.draw())
+                own.deliver(int(draw.step))
+                yield draw._record.index.tolist()
+        finally:
+            self._leave(own)
 
-    def _next_draw(self) -> Draw:
-        left = self._deliveries.passes.left_over()
-        return self._new_draw() if left is None else left
+    def _leave(self, own: Pass) -> None:
+        """A pass is over. As a batch sampler's it counts as a whole one on several processes.
 
-    def _skip(self, count: int) -> None:
-        """Do without so many minibatches, so that all processes begin the next pass with the same step."""
-        for _ in range(count):
-            if self._deliveries.passes.left_over() is None:
-                self.step += 1
+        Else the next pass would begin with a step of its own on each of them, because some have prefetched more.
+        """
+        if own is not self.passes.current:
+            return
+        if self._plain and self._peers and self._peers.size > 1:
+            for _ in range(own.remaining):
+                if self.passes.left_over() is None:
+                    self._drawn += 1
+        self.passes.end(own)
 
     def _new_draw(self) -> Draw:
-        index, r = self._draws.draw(self.step + 1)
-        self.step += 1
-        return self._make_draw(self.step, torch.from_numpy(index), torch.from_numpy(r))
+        index, r = self._draws.draw(self._drawn + 1)
+        self._drawn += 1
+        return self._make_draw(self._drawn, torch.from_numpy(index), torch.from_numpy(r))
 
     def _make_draw(self, step: int, index: Tensor, r: Tensor) -> Draw:
         lanes = self._peers.lanes if self._peers else None
@@ -169,10 +212,13 @@ class WeightedSampler(Sampler[list[int]]):
     # ---- saving
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything an exact resume needs: weights, step, and what was drawn and not yet received.
+        """Everything an exact resume needs: weights, step, and what `loader` has drawn and not yet delivered.
 
-        With a process_group that of rank 0 is complete. Load it on all processes, of which there may be another number
-        as long as they draw as many samples a step together.
+        As a batch sampler it cannot know what a DataLoader with workers has delivered, and counts all that it handed
+        out: a resume then leaves out the minibatches that were prefetched.
+
+        With a process_group the state of rank 0 is complete. Load it on all processes, of which there may be another
+        number as long as they draw as many samples a step together.
         """
         return self._state(self._draws.weights.clone())
 
@@ -184,26 +230,25 @@ class WeightedSampler(Sampler[list[int]]):
         return {
             "version": VERSION,
             "settings": self._settings(),
-            "step": self.step,
-            "passes": self._deliveries.state_dict(self.global_batch_size, self.num_batches),
-            "receiving": torch.tensor(self._deliveries.receiving, device="cpu"),
+            "step": self._drawn,
+            "passes": self.passes.state_dict(self.global_batch_size),
             "weights": weights,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken, with a sampler made alike. A state that is refused changes nothing."""
         if self._peers:
-            _check_size(state, self.batch_size, self._peers.size)
+            check_sizes(state, self.batch_size, self._peers.size, what="sampler")
         check_structure(state, self._state(self._draws.weights), what="sampler")
         all_weights(state["weights"])
         passes, usable = state["passes"], ABOVE_0 if self.replacement else Limit(finite=False)
         check_passes(passes, state["step"], self.num_samples, usable)
         if passes["delivered"] > min(self.num_batches, state["step"]):
             raise EmaisError(f"passes.delivered is {passes['delivered']}, more than were drawn: load an intact state")
-        self.step = state["step"]
+        self._drawn, self._plain = state["step"], False
         self._draws.fill(state["weights"])
-        self._deliveries.load_state_dict(passes, bool(state["receiving"]), self._make_draw)
-        self._loaded = f"step {self.step} with weights {_hash(state['weights'].numpy())}" if self._peers else None
+        self.passes.load_state_dict(passes, self._make_draw)
+        self._loaded = f"step {self._drawn} with weights {_hash(state['weights'].numpy())}" if self._peers else None
 
     def __getstate__(self) -> dict[str, Any]:
         if self._peers:
@@ -221,28 +266,3 @@ class WeightedSampler(Sampler[list[int]]):
 def _hash(weights: np.ndarray) -> str:
     """A short text that differs where weights do."""
     return hashlib.blake2b(np.ascontiguousarray(weights).data, digest_size=8).hexdigest()
-
-
-def _check_size(state: Any, batch_size: int, size: int) -> None:
-    """A state goes on with any number of processes that draw as many samples a step together."""
-    settings = state.get("settings") if isinstance(state, dict) else None
-    saved = settings.get("batch_size") if isinstance(settings, dict) else None
-    if isinstance(saved, int) and saved != size * batch_size:
-        way = f"batch_size={saved // size}" if saved % size == 0 else f"a number of processes that divides {saved}"
-        raise EmaisError(
-            f"the state has {saved} samples a step over all processes, this sampler {size} x {batch_size} = "
-            f"{size * batch_size}: go on with {way}"
-        )
-
-
-def _checked_replacement(replacement: object, weights: np.ndarray, batch_size: int) -> bool:
-    """Whether to draw with replacement, or say why that cannot be done without."""
-    if not isinstance(replacement, bool):
-        raise EmaisError(f"replacement must be True or False, got {replacement!r}")
-    positive = np.count_nonzero(weights)
-    if not replacement and positive < batch_size:
-        raise EmaisError(
-            f"replacement=False needs at least batch_size={batch_size} weights above 0, got {positive}: lower "
-            "batch_size, or draw with replacement"
-        )
-    return replacement

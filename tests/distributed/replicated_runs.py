@@ -1,8 +1,13 @@
 """Training that one process or several do alike: what they drew, the factors they used, and where they ended."""
 
+import gc
+import random
+import threading
+import time
 import warnings
 from contextlib import nullcontext
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -215,14 +220,20 @@ class Noise:
         return SAMPLES
 
     def __getitem__(self, i):
-        return torch.rand(()), torch.tensor(i)
+        own = torch.rand((), dtype=torch.float64), np.random.rand(), random.random()  # noqa: NPY002
+        return torch.tensor(own, dtype=torch.float64), torch.tensor(i)
 
 
-def noise(rank):
+def noise(rank, workers=1):
+    """The random numbers of three minibatches, and those that the process itself has next."""
     imp = engine(size=2, group=dist.group.WORLD, num_steps=3)
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002  # the one that data sets use
+    random.seed(5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nothing is trained
-        return [x.tolist() for (x, _), _ in imp.loader(Noise(), num_workers=1)]
+        fetched = [x.tolist() for (x, _), _ in imp.loader(Noise(), num_workers=workers)]
+    return fetched, (float(torch.rand(())), np.random.rand(), random.random())  # noqa: NPY002
 
 
 def continued(rank, size, state, parameters, steps, **options):
@@ -231,6 +242,63 @@ def continued(rank, size, state, parameters, steps, **options):
     run.imp.load_state_dict(state)
     nn.utils.vector_to_parameters(parameters.to(torch.float64), run.net.parameters())
     return run.train(steps).result()
+
+
+def two_loaders(rank):
+    """A loader that draws ahead on rank 0, which is gone on with after another was made: (lag, draws of all)."""
+    imp = engine(size=2, group=dist.group.WORLD, num_steps=40, warmup_epochs=0)
+    first, second = imp.loader(data(), num_workers=[1, 0][rank]), imp.loader(data())
+    drawn = []
+    for (x, _), draw in first:
+        z = ((1 + rank) * x + 0.01 * draw.index[:, None]).requires_grad_()
+        imp.loss((z**2).sum(1), z, draw)
+        drawn.append(draw._record.everyone[0].tolist())
+    assert second.ahead == 0
+    return imp.processes.lag, drawn
+
+
+def lone_loader(rank):
+    """Rank 0 makes a loader more than rank 1."""
+    imp = engine(size=2, group=dist.group.WORLD)
+    imp.loader(data())
+    if rank == 0:
+        imp.loader(data())
+    observe(imp)
+
+
+class Tagged:
+    """A class that is put before a method."""
+
+    def __init__(self, *args, tag="x", **settings):
+        self.tag = tag
+        super().__init__(*args, **settings)
+
+
+class TaggedEMAIS(Tagged, emais.EMAIS):
+    """A method whose own class has no constructor."""
+
+
+def made_with_a_tag(rank, seed):
+    TaggedEMAIS(SAMPLES, batch_size=4, process_group=dist.group.WORLD, timeout=20.0, seed=seed)
+
+
+def made_by_another_version(rank):
+    version, emais.__version__ = emais.__version__, f"{rank}.0"
+    try:
+        made(rank)
+    finally:
+        emais.__version__ = version
+
+
+def watching_threads(rank):
+    """Threads that still watch exchanges after some engines are gone."""
+    for _ in range(3):
+        observe(engine(size=2, group=dist.group.WORLD))
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while (left := sum(t.name == "emais watch" for t in threading.enumerate())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
 
 
 def skips_one(rank):
@@ -246,34 +314,40 @@ def skips_one(rank):
 
 def made(rank, method="emais", group="world", **settings):
     group = {"world": dist.group.WORLD, "none": None}.get(group, group)
-    emais.create(method, SAMPLES, **{"batch_size": 4, "process_group": group, "timeout": 20.0, **settings})
+    given = {"num_samples": SAMPLES, "batch_size": 4, "process_group": group, "timeout": 20.0, **settings}
+    return emais.create(method, **given)
 
 
-def made_then(rank, what):
-    imp = engine(size=2, group=dist.group.WORLD)
+def observe(imp):
+    """Train on one minibatch, without a model."""
+    draw = imp.draw()
+    z = torch.ones(len(draw), 3, requires_grad=True)
+    imp.loss(z.sum(1), z, draw)
+
+
+def made_then(rank, what, **settings):
+    imp = engine(size=2, group=dist.group.WORLD, **settings)
     z = torch.ones(4, 3, requires_grad=True)
     if what == "refresh":
         imp.refresh(torch.arange(4), z.sum(1), z)
+    elif what == "loader":
+        imp.loader(data())
+    elif what == "observe":
+        observe(imp)
 
 
 def draws_within_the_lag(rank):
     """Rank 0 observes a minibatch and draws on, while rank 1 has observed nothing: no draw waits for it."""
     imp = engine(size=2, group=dist.group.WORLD, timeout=5.0)
     imp.loader(data(), num_workers=1)  # draws two minibatches ahead
-
-    def observe():
-        draw = imp.draw()
-        z = torch.ones(len(draw), 3, requires_grad=True)
-        imp.loss(z.sum(1), z, draw)
-
-    observe()
+    observe(imp)
     if rank == 0:
-        observe()
+        observe(imp)
         drawn = [imp.draw().step for _ in range(2)]  # 3 knows nothing yet, and 4 knows step 1, which both have observed
         dist.barrier()
         return drawn
     dist.barrier()
-    observe()
+    observe(imp)
     return imp.diagnostics.step
 
 

@@ -56,8 +56,9 @@ def draws_alone(rank):
 
 
 def exchanges_in_flight(rank):
-    """Without an optimizer."""
+    """Without an optimizer's steps."""
     imp = engine(samples=SAMPLES // 2, size=2, group=dist.group.WORLD, sharded=True)
+    imp.attach(None, rule="none")
     for _ in range(90):
         draw = imp.draw()
         z = torch.ones(len(draw), 3, requires_grad=True)
@@ -76,11 +77,11 @@ def continued_part(rank, cuts, parts, parameters, steps, **options):
     return run.train(steps).result() | {"before": before}
 
 
-def through_files(rank, folder, cuts, method="emais"):
+def through_files(rank, folder, cuts, method="emais", **options):
     """Save with torch's distributed checkpoint, on all processes, and say what was saved."""
     import torch.distributed.checkpoint as dcp
 
-    run = PartRun(rank, cuts, method=method).train(70)
+    run = PartRun(rank, cuts, method=method, **options).train(70)
     state = run.imp.state_dict()
     dcp.save({"net": run.net.state_dict(), "imp": state}, checkpoint_id=folder)
     return state

@@ -1,14 +1,17 @@
 """WeightedSampler on several processes: the draws of one process, whoever prefetches; resuming; errors on all."""
 
 import copy
+import inspect
 
 import pytest
 import torch
 from process_pool import run_apart
+from torch.utils.data import DataLoader
 from weighted_runs import (
     BATCH,
     SAMPLES,
     alone,
+    any_order,
     at_different_steps,
     beside_each_other,
     different_states,
@@ -39,36 +42,42 @@ def test_draws_are_those_of_one_process_that_prefetches_as_much(pair, workers, r
 
 
 @pytest.mark.parametrize("every", [3, 100])
-def test_draws_without_receive_and_with_rare_updates(pair, every):
-    results = pair(loop, size=2, workers=[1, 0], receiving=False, every=every)
-    assert together(results) == alone(workers=1, receiving=False, every=every)["draws"]
+def test_draws_as_a_batch_sampler_and_with_rare_updates(pair, every):
+    results = pair(loop, size=2, workers=[1, 0], plain=True, every=every)
+    assert together(results) == alone(workers=1, plain=True, every=every)["draws"]
 
 
 @pytest.mark.parametrize("workers", [[0, 2], [2, 0]], ids=str)
 @pytest.mark.parametrize("update", [True, False])
 def test_a_loop_that_is_left_early(pair, workers, update):
-    """What was not received comes first in the next pass, on all processes."""
+    """What was not delivered comes first in the next pass, on all processes."""
     results = pair(leaves_early, size=2, workers=workers, update=update)
     assert together(results) == leaves_early(workers=2, update=update)["draws"]
 
 
 @pytest.mark.parametrize("workers", [[0, 2], [2, 0], [0, 0]], ids=str)
-def test_a_loop_that_is_left_early_without_receive(pair, workers):
+def test_a_loop_over_a_batch_sampler_that_is_left_early(pair, workers):
     """Nobody knows then how far it came, so the pass counts as a whole one, on all processes."""
-    results = pair(leaves_early, size=2, workers=workers, receiving=False, update=False)
-    one, expected = make(), []
-    for start in (0, 8, 16):
-        one.step = start
-        batches = iter(one)
-        expected += [next(batches) for _ in range(3)]
+    results = pair(leaves_early, size=2, workers=workers, plain=True, update=False)
+    one = make()
+    expected = [batch for _ in range(3) for batch in list(one)[:3]]
     assert [index for _, index, _ in together(results)] == expected
 
 
 @pytest.mark.parametrize("workers", [[0, 2], [2, 0]], ids=str)
-def test_updates_where_a_loop_is_left_early_without_receive(pair, workers):
-    results = pair(leaves_early, size=2, workers=workers, receiving=False)
-    twice = pair(leaves_early, size=2, workers=[2, 2], receiving=False)
+def test_updates_where_a_loop_over_a_batch_sampler_is_left_early(pair, workers):
+    results = pair(leaves_early, size=2, workers=workers, plain=True)
+    twice = pair(leaves_early, size=2, workers=[2, 2], plain=True)
     assert together(results) == together(twice)
+
+
+@pytest.mark.skipif("in_order" not in inspect.signature(DataLoader).parameters, reason="torch 2.6 lacks it")
+def test_updates_where_minibatches_arrive_in_another_order(pair):
+    """Each process is at the same place of its loop, with a minibatch of its own."""
+    (one, weights), (other, same) = pair(any_order)
+    assert one[0] == 2
+    assert sorted(one) == sorted(other) == list(range(1, SAMPLES // BATCH + 1))
+    assert torch.equal(weights, same)
 
 
 def test_r_is_that_of_the_whole_minibatch(pair):
@@ -115,14 +124,14 @@ def go_on(pair, size, **options):
     return pair(loop, size=2, **options) if size == 2 else [loop(**options)]
 
 
-@pytest.mark.parametrize("receiving", [True, False])
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 2)])
-def test_saved_on_some_and_continued_on_others(pair, before, after, receiving):
+def test_saved_on_some_and_continued_on_others(pair, before, after, plain):
     """In the middle of a pass of 8, and at its end."""
-    expected = loop(steps=28, receiving=receiving, every=1)["draws"]
-    saved = go_on(pair, before, steps=28, receiving=receiving)[0]["states"]
+    expected = loop(steps=28, plain=plain, every=1)["draws"]
+    saved = go_on(pair, before, steps=28, plain=plain)[0]["states"]
     for k in (5, 8, 11):
-        rest = go_on(pair, after, state=saved[k], steps=28 - k, receiving=True)
+        rest = go_on(pair, after, state=saved[k], steps=28 - k, plain=False)
         assert [index for _, index, _ in together(rest)] == [index for _, index, _ in expected[k:]]
 
 
@@ -139,13 +148,13 @@ def test_minibatches_that_workers_had_drawn_come_first(pair, workers):
         assert together(rest) == expected[25:]
 
 
-def test_without_receive_rank_0_saves_what_it_has_not_given_out(pair):
+def test_as_a_batch_sampler_rank_0_saves_what_it_has_not_given_out(pair):
     """Its own loop has no workers, so it knows what was delivered, and another process draws ahead."""
-    saved = pair(loop, size=2, workers=[0, 2], receiving=False, num_batches=400)[0]["states"][25]
+    saved = pair(loop, size=2, workers=[0, 2], plain=True, num_batches=400)[0]["states"][25]
     assert saved["passes"]["step"].tolist() == [26, 27, 28, 29]
     assert saved["passes"]["delivered"] == 25
-    rest = loop(state=saved, steps=5, workers=2, receiving=False, num_batches=400)
-    expected = loop(steps=30, workers=2, receiving=False, num_batches=400)
+    rest = loop(state=saved, steps=5, workers=2, plain=True, num_batches=400)
+    expected = loop(steps=30, workers=2, plain=True, num_batches=400)
     assert [index for _, index, _ in rest["draws"]] == [index for _, index, _ in expected["draws"][25:]]
 
 
@@ -214,7 +223,7 @@ def test_an_update_that_cannot_be_made_changes_nothing_anywhere(pair, given, tol
 
 def test_updates_at_different_steps(pair):
     for message in pair.errors(at_different_steps):
-        assert "at different steps: rank 0 received step 2, rank 1 received step 3" in message
+        assert "at different steps: rank 0 is at step 2, rank 1 is at step 3" in message
 
 
 @pytest.mark.parametrize("both", [True, False])

@@ -5,10 +5,13 @@ import runpy
 import sys
 import warnings
 
+import pytest
 import torch
 from places import ROOT
 from process_pool import Pool
 from scripts import run_script
+
+pytestmark = pytest.mark.launched
 
 EXAMPLES = ROOT / "examples"
 

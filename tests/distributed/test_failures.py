@@ -1,13 +1,17 @@
 """A process that dies, raises or stalls: the others stop in time, and say which it was and at which step."""
 
+import logging.handlers
 import os
+import queue
 import time
+from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
 from process_pool import run_apart
 from replicated_runs import Run, engine
+from replicated_runs import observe as observe_one
 
 import emais.distributed
 
@@ -53,6 +57,62 @@ def stalling(rank, pipe):
     observe(rank, pipe, _stall)
 
 
+def beside_ddp(rank, pipe, trouble):
+    """The same under DistributedDataParallel, whose backward pass waits for rank 1 and knows no limit."""
+    emais.distributed.GRACE = GRACE
+    logged = logging.handlers.QueueHandler(queue.SimpleQueue())
+    logging.getLogger("emais").addHandler(logged)
+    run = Run(rank, 2, timeout=TIMEOUT)
+    try:
+        for batch, draw in run.loader:
+            before = time.monotonic()
+            if rank == 1 and draw.step == AT:
+                trouble()
+            run.minibatch(batch, draw, 1, None)
+            run.step()
+    except (RuntimeError, emais.EmaisError):  # of the backward pass, or of the step after it
+        pass
+    if rank == 0:
+        told = logged.queue.get(timeout=5).getMessage()
+        with pytest.raises(emais.EmaisError) as raised:
+            run.imp.draw()
+        assert str(raised.value) == told
+        pipe.send((told, time.monotonic() - before))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"), [(_die, "rank 1 has ended"), (_stall, "rank 1 sent nothing")], ids=["dies", "stalls"]
+)
+def test_a_backward_pass_that_waits_does_not_hide_who_is_missing(tmp_path, trouble, told):
+    (message, seconds), _ = run_apart(partial(beside_ddp, trouble=trouble), 2, tmp_path)[0]
+    assert told in message
+    assert f"rank 0 observed step {AT}" in message
+    assert seconds < TIMEOUT + 10
+
+
+def three(rank, pipe):
+    """Rank 1 sleeps, rank 2 is busy when rank 0 gives up: none of them blames rank 2."""
+    emais.distributed.GRACE = GRACE
+    imp = engine(size=3, batch=24, group=dist.group.WORLD, timeout=TIMEOUT)
+    try:
+        for step in range(1, 4):
+            if (rank, step) == (1, 3):
+                time.sleep(TIMEOUT + GRACE + 2)
+            observe_one(imp)
+            if (rank, step) == (2, 3):
+                time.sleep(TIMEOUT + GRACE + 1)
+            assert imp.diagnostics.step == step
+    except emais.EmaisError as error:
+        pipe.send(str(error))
+
+
+def test_one_that_is_busy_is_not_blamed(tmp_path):
+    (first, _), (late, _), (busy, _) = run_apart(three, 3, tmp_path)
+    for message in (first, busy):
+        assert "in vain: rank 1 sent nothing, and may have left its loop. The limit" in message
+    assert "rank 1 observed step 3" in late
+
+
 @pytest.mark.parametrize(
     ("trouble", "told"), [(dying, "rank 1 has ended"), (raising, "rank 1 has ended"), (stalling, "rank 1 sent nothing")]
 )
@@ -61,26 +121,3 @@ def test_the_others_say_who_is_missing(tmp_path, trouble, told):
     assert told in message
     assert f"rank 0 observed step {AT}" in message
     assert seconds < TIMEOUT + 10
-
-
-def features():
-    """The instructions that numpy chooses among when it starts, and has chosen."""
-    try:
-        from numpy._core import _multiarray_umath as umath
-    except ImportError:  # numpy 1
-        from numpy.core import _multiarray_umath as umath
-    return " ".join(name for name in umath.__cpu_dispatch__ if umath.__cpu_features__[name])
-
-
-@pytest.mark.skipif(not features(), reason="numpy has no instructions to choose among here")
-def test_a_numpy_without_vector_instructions_on_one_process(tmp_path):
-    """Sums come out differently there in the last bit; factors do not, so the parameters stay equal."""
-    found = run_apart(factors_and_parameters, 2, tmp_path, environments={1: {"NPY_DISABLE_CPU_FEATURES": features()}})
-    (first, _), (second, _) = found
-    assert first[2] != second[2], "numpy was to be a different one"
-    assert first[:2] == second[:2]
-
-
-def factors_and_parameters(rank, pipe):
-    result = Run(rank, 2).train(90).result()
-    pipe.send((result["factors"], result["parameters"].tolist(), features()))

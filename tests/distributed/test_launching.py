@@ -13,6 +13,8 @@ from scripts import run_script
 
 import emais
 
+pytestmark = pytest.mark.launched
+
 
 @pytest.mark.parametrize(
     ("name", "told"),

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from process_pool import run_apart
-from weighted_runs import make
+from weighted_runs import Itself, make
 
 import emais.distributed
 
@@ -17,9 +17,9 @@ def updating(rank, pipe, trouble):
     emais.distributed.GRACE = GRACE
     sampler, before = make(2, timeout=TIMEOUT), 0.0
     try:
-        for _ in sampler:
-            step, before = sampler.receive().step, time.monotonic()
-            if (rank, step) == (1, AT):
+        for _, draw in sampler.loader(Itself()):
+            before = time.monotonic()
+            if (rank, draw.step) == (1, AT):
                 trouble()
                 return
             sampler.update([], [])

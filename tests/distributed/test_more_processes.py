@@ -2,9 +2,13 @@
 
 import pytest
 import torch
-from process_pool import Pool
-from replicated_runs import continued, train, whole
+import torch.distributed as dist
+from process_pool import Pool, run_apart
+from replicated_runs import SAMPLES, continued, engine, train, whole
+from sharded_runs import UNEQUAL, column, read_back, through_files
 from test_replicated import check_as_one, check_replicas
+
+import emais
 
 ALONE = {torch.float32: 1e-6, torch.float64: 1e-8}  # how far parameters may be from those of one process
 
@@ -37,6 +41,37 @@ def test_four_processes_are_one(pool):
         check(results, train(size=1, **options), dtype)
         assert len(set(results[0]["factors"])) > steps / 3
         assert max(max(r) for _, r in whole(results).values()) > 1.2
+
+
+def test_four_processes_of_which_two_have_workers(pool):
+    """All draw as far ahead as these do: four minibatches, which is little only beside many samples."""
+    options = {"optimizer": "adamw", "steps": 300, "num_steps": 300}
+    results = pool(4)(train, size=4, workers=[0, 2, 0, 2], **options)
+    assert [result["lag"] for result in results] == [4] * 4
+    check(results, train(size=1, workers=2, **options), torch.float32)
+
+
+def test_parts_of_two_processes_go_on_with_three(pool, tmp_path):
+    folder, cuts = tmp_path / "checkpoint", (0, 150, 500, SAMPLES)
+    states = pool(2)(through_files, folder=folder, cuts=UNEQUAL, batch=24)
+    found = pool(3)(read_back, folder=folder, cuts=cuts, batch=24)
+    for name in ("mean", "var", "last_step"):
+        assert torch.equal(column(found, name), column(states, name))
+
+
+def in_different_numbers_of_groups(rank, pipe):
+    group = dist.new_group([0, 1])
+    if rank == 0:
+        dist.new_group([0], use_local_synchronization=True)
+    if rank < 2:
+        with pytest.raises(emais.EmaisError) as raised:
+            engine(size=2, group=group, timeout=1.0)
+        pipe.send(str(raised.value))
+
+
+def test_members_of_different_numbers_of_groups(tmp_path):
+    for told, _ in run_apart(in_different_numbers_of_groups, 3, tmp_path)[:2]:
+        assert "members of this group belong to different numbers of groups: make the same on all" in told
 
 
 def test_three_processes_are_one(pool):

@@ -1,8 +1,23 @@
 """What several processes must not do: an error on each of them, that says which has what and what to do."""
 
+import time
+
 import pytest
 import torch.distributed as dist
-from replicated_runs import SAMPLES, continued, engine, made, made_then, skips_one, train
+from process_pool import run_apart
+from replicated_runs import (
+    SAMPLES,
+    continued,
+    engine,
+    lone_loader,
+    made,
+    made_by_another_version,
+    made_then,
+    made_with_a_tag,
+    observe,
+    skips_one,
+    train,
+)
 from torch.utils.data import IterableDataset
 
 import emais
@@ -12,16 +27,80 @@ import emais
     ("name", "values"),
     [
         ("seed", [0, 1]),
-        ("tau", ["linear", 50.0]),
         ("num_steps", [None, 7]),
         ("batch_size", [4, 6]),
         ("method", ["emais", "emais-auto"]),
         ("smoothing", [0.0, 0.5]),
+        ("num_samples", [SAMPLES, SAMPLES + 1]),
+        ("tau", ["linear", 50.0]),
     ],
 )
 def test_settings_that_differ(pair, name, values):
     for message in pair.errors(made, **{name: values}):
         assert f"disagree about {name}: rank 0 has {values[0]!r}, rank 1 has {values[1]!r}" in message
+
+
+def test_a_class_that_comes_before_the_method_changes_nothing(pair):
+    for message in pair.errors(made_with_a_tag, seed=[0, 1]):
+        assert "disagree about seed: rank 0 has 0, rank 1 has 1" in message
+
+
+def test_versions_that_differ(pair):
+    for message in pair.errors(made_by_another_version):
+        assert "disagree about version: rank 0 has '0.0', rank 1 has '1.0'" in message
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"tau": ["linear", -1]}, "tau must be"),
+        ({"num_samples": [SAMPLES, 2]}, "kappa"),
+        ({"smoothing": [0.0, 2.0]}, "smoothing must be"),
+        ({"effective_steps": [False, "much"]}, "effective_steps"),
+        ({"method": ["emais", "presampling"]}, "presampling takes no process_group yet"),
+        ({"method": "emais-auto", "window": [100.0, -1]}, "window must be"),
+    ],
+    ids=str,
+)
+def test_settings_that_one_process_refuses(pair, settings, told):
+    for rank, message in enumerate(pair.errors(made_then_observed, **settings)):
+        assert told in message
+        assert ("the engine was refused on rank 1: " in message) == (rank == 0)
+
+
+def made_then_observed(rank, **settings):
+    observe(made(rank, **settings))
+
+
+def test_a_keyword_that_one_process_does_not_know(pair):
+    (_, told), (_, refused) = pair.outcomes(made_with, unknown=[{}, {"tao": 3}])
+    assert "the engine was refused on rank 1: UnknownOption: emais takes no 'tao'" in told
+    assert refused.startswith("UnknownOption: emais takes no 'tao'")
+
+
+def made_with(rank, unknown):
+    made(rank, **unknown)
+
+
+def forgets(rank, pipe):
+    try:
+        made(rank, group=["world", "none"][rank], timeout=1.0)
+    except emais.EmaisError as error:
+        pipe.send(str(error))
+    time.sleep(2)  # whoever ends would be noticed at once
+
+
+def test_a_group_that_one_process_has_forgotten(tmp_path):
+    """The other can only wait for it, and says for whom."""
+    (waited, _), (forgot, _) = run_apart(forgets, 2, tmp_path)
+    assert "rank 1 is missing: another process has not made its engine" in waited
+    assert "process_group=dist.group.WORLD" in forgot
+
+
+def test_a_loader_on_one_process_alone(pair):
+    for message in pair.errors(lone_loader):
+        assert "rank 0 waits because another process has not made its loader" in message
+        assert "rank 1 waits because another process has not observed its first minibatch" in message
 
 
 def test_a_group_that_was_forgotten(pair):

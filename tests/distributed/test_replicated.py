@@ -1,5 +1,7 @@
 """Several processes are one: the same draws, the same parameters, and statistics that are equal to the bit."""
 
+import random
+
 import pytest
 import torch
 from replicated_runs import (
@@ -13,6 +15,8 @@ from replicated_runs import (
     noise,
     train,
     train_to_the_end,
+    two_loaders,
+    watching_threads,
     whole,
 )
 
@@ -105,9 +109,26 @@ def test_one_collective_a_step_of_few_bytes(pair, method, signal):
         assert looked_at == []
 
 
-def test_random_numbers_of_workers_differ_between_processes(pair):
-    one, other = pair(noise)
-    assert len({x for batch in one + other for x in batch}) == 3 * BATCH
+@pytest.mark.parametrize("workers", [0, 1])
+def test_random_numbers_of_samples_differ_between_processes(pair, workers):
+    """Also after a common seed; and the process has its own random numbers as if no sample had taken any."""
+    (one, mine), (other, theirs) = pair(noise, workers=workers)
+    for kind in range(3):
+        assert len({x[kind] for batch in one + other for x in batch}) == 3 * BATCH
+    random.seed(5)
+    assert mine == theirs
+    assert mine[2] == random.random()
+    assert pair(noise, workers=workers)[1][0] == other, "they follow from the seed and the step"
+
+
+def test_an_older_loader_keeps_its_lag(pair):
+    (lag, drawn), (other_lag, others) = pair(two_loaders)
+    assert lag == other_lag == 2
+    assert drawn == others
+
+
+def test_nobody_watches_an_engine_that_is_gone(pair):
+    assert pair(watching_threads) == [0, 0]
 
 
 def test_other_groups_of_some_processes_do_no_harm(pair):

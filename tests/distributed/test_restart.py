@@ -4,10 +4,13 @@ import os
 import runpy
 import sys
 
+import pytest
 import torch
 from places import ROOT
 from replicated_runs import differences
 from scripts import ATTEMPTS, run_script
+
+pytestmark = pytest.mark.launched
 
 EXAMPLE = ROOT / "examples" / "distributed_restart.py"
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

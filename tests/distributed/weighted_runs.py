@@ -1,10 +1,11 @@
 """Loops over a WeightedSampler that one process or several do alike: what they drew, and the weights at the end."""
 
 import itertools
+import time
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from emais import WeightedSampler
 
@@ -12,12 +13,17 @@ SAMPLES, BATCH = 96, 12  # a minibatch of all processes
 
 
 class Itself(Dataset):
-    """Sample i is i."""
+    """Sample i is i. slow: in the first worker."""
+
+    def __init__(self, slow=False):
+        self.slow = slow
 
     def __len__(self):
         return SAMPLES
 
     def __getitem__(self, i):
+        if self.slow and get_worker_info().id == 0:
+            time.sleep(0.02)
         return i
 
 
@@ -36,21 +42,25 @@ def new_weights(index, step):
     return ((index * 5 + step) % 4).double() + (index % 2)
 
 
-def loop(rank=0, size=1, steps=30, workers=0, state=None, receiving=True, every=1, **settings):
+def batches_of(sampler, plain, **options):
+    """Minibatches with their draws; as a batch sampler without."""
+    if plain:
+        return ((batch, None) for batch in DataLoader(Itself(), batch_sampler=sampler, **options))
+    return sampler.loader(Itself(), **options)
+
+
+def loop(rank=0, size=1, steps=30, workers=0, state=None, plain=False, every=1, **settings):
     """Minibatches with an update after each, or after some; draws, weights and a state."""
     sampler, draws, states = make(size, **settings), [], {}
     if state is not None:
         sampler.load_state_dict(state)
-    loader = DataLoader(Itself(), batch_sampler=sampler, num_workers=workers)
-    for k, index in enumerate(itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), steps), 1):
-        step = k
-        if receiving:
-            draw = sampler.receive()
+    passes = (batches_of(sampler, plain, num_workers=workers) for _ in itertools.count())
+    for k, (index, draw) in enumerate(itertools.islice(itertools.chain.from_iterable(passes), steps), 1):
+        step, r = k, []
+        if draw is not None:
             assert torch.equal(draw.index, index)
-            draws.append((draw.step, index.tolist(), draw.r.nan_to_num(0).tolist()))
-            step = draw.step
-        else:
-            draws.append((k, index.tolist(), []))
+            step, r = draw.step, draw.r.nan_to_num(0).tolist()
+        draws.append((step, index.tolist(), r))
         if k % every == 0:
             sampler.update(index, new_weights(index, step))
         states[k] = sampler.state_dict()
@@ -75,11 +85,11 @@ def together(results):
 def looks(rank):
     """What starts no collective: rank 0 does it alone, in the middle of a pass, and all go on."""
     sampler = make(2)
-    batches = iter(sampler)
+    batches = iter(sampler.loader(Itself(), num_workers=1))
     next(batches)
     if rank == 0:
         state = sampler.state_dict()
-        sampler.probabilities(), sampler.weights, sampler.nbytes(), repr(sampler), len(sampler), sampler.receive()
+        sampler.probabilities(), sampler.weights, sampler.nbytes(), repr(sampler), len(sampler), sampler.draw()
         sampler.load_state_dict(state)
         sampler.load_state_dict(state)
     return sampler.weights
@@ -106,9 +116,8 @@ def refused(rank, given):
 def at_different_steps(rank):
     """Rank 1 leaves out an update."""
     sampler = make(2)
-    for _ in sampler:
-        step = sampler.receive().step
-        if (rank, step) != (1, 2):
+    for _, draw in sampler.loader(Itself()):
+        if (rank, draw.step) != (1, 2):
             sampler.update([], [])
 
 
@@ -139,13 +148,21 @@ def beside_each_other(rank):
     return list(sampler), float(sampler.weights[1])
 
 
-def leaves_early(rank=0, size=1, workers=0, receiving=True, update=True):
+def any_order(rank):
+    """Minibatches in the order in which they arrive, of which one process has another one than the other."""
+    sampler, steps = make(2), []
+    for _, draw in sampler.loader(Itself(slow=rank == 0), num_workers=2, in_order=False):
+        steps.append(draw.step)
+        sampler.update(draw.index, new_weights(draw.index, len(steps)))
+    return steps, sampler.weights
+
+
+def leaves_early(rank=0, size=1, workers=0, plain=False, update=True):
     """Three passes, each left after three minibatches."""
     sampler, draws = make(size), []
-    loader = DataLoader(Itself(), batch_sampler=sampler, num_workers=workers)
     for _ in range(3):
-        for k, index in enumerate(loader, 1):
-            draws.append((sampler.receive().step if receiving else len(draws), index.tolist(), []))
+        for k, (index, draw) in enumerate(batches_of(sampler, plain, num_workers=workers), 1):
+            draws.append((len(draws) if plain else draw.step, index.tolist(), []))
             if update:
                 sampler.update(index, new_weights(index, len(draws)))
             if k == 3:

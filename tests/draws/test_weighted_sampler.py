@@ -11,12 +11,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from scipy import stats
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from emais import EmaisError, WeightedSampler
 from emais.draws.distinct import draw_distinct
 from emais.draws.host_tree import WideTree
-from emais.loading.receiving import KEPT
 
 REPLACEMENT = pytest.mark.parametrize("replacement", [True, False])
 hostile = st.one_of(st.just(0.0), st.floats(-30, 30).map(lambda e: 10.0**e))
@@ -203,7 +202,7 @@ def test_draws_depend_on_seed_step_and_weights_alone(replacement, deep, monkeypa
     for part in torch.randperm(M).split([1, 99, 900, 2000]):
         used.update(part, weights[part])
     fresh = WeightedSampler(weights, 16, replacement=replacement)
-    fresh.step = 30
+    drawn(fresh, 30)
     second = drawn(used, 30)
     assert second == drawn(fresh, 30)
     assert first != second
@@ -231,29 +230,6 @@ def test_a_pass_is_an_epochs_worth_of_whole_batches():
     assert len(list(WeightedSampler([1.0], 4, num_batches=3))) == 3
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@REPLACEMENT
-def test_receive_gives_the_draw_of_the_batch(workers, replacement):
-    """With the r of the moment of the draw, although weights change after every batch."""
-    M, N = 60, 6
-    sampler = WeightedSampler(uneven(M), N, replacement=replacement)
-    loader = DataLoader(Itself(M), batch_sampler=sampler, num_workers=workers)
-    ahead = 2 * workers
-    weights = {step: sampler.probabilities() for step in range(1, ahead + 2)}  # by the step of a draw made with them
-    steps = []
-    for _ in range(3):
-        for batch in loader:
-            draw = sampler.receive()
-            steps.append(draw.step)
-            assert torch.equal(batch, draw.index)
-            if replacement and draw.step in weights:
-                torch.testing.assert_close(draw.r.double(), 1 / (M * weights[draw.step][draw.index]), rtol=1e-6, atol=0)
-            sampler.update(draw.index, torch.rand(N) + 0.1)
-            weights[sampler.step + 1] = sampler.probabilities()
-            assert replacement or draw.r.isnan().all()
-    assert steps == list(range(1, 31))
-
-
 @pytest.mark.statistical
 def test_the_loss_is_unbiased_while_weights_change_and_workers_prefetch():
     """Weights depend on what was drawn: r that is looked up later than the draw would be biased."""
@@ -261,8 +237,7 @@ def test_the_loss_is_unbiased_while_weights_change_and_workers_prefetch():
     losses = torch.arange(1.0, M + 1)
     sampler = WeightedSampler(torch.ones(M), N, num_batches=3000)
     found = []
-    for batch in DataLoader(Itself(M), batch_sampler=sampler, num_workers=2):
-        draw = sampler.receive()
+    for batch, draw in sampler.loader(Itself(M), num_workers=2):
         found.append((draw.r * losses[batch]).mean())
         sampler.update(range(M), 1.0)
         sampler.update(draw.index, 4.0)
@@ -271,41 +246,7 @@ def test_the_loss_is_unbiased_while_weights_change_and_workers_prefetch():
     assert abs(z) < 4
 
 
-def test_receive_is_for_batches_that_were_drawn():
-    sampler = WeightedSampler(torch.ones(8), 4)
-    with pytest.raises(EmaisError, match="found no minibatch to receive"):
-        sampler.receive()
-    for _ in sampler:
-        sampler.receive()
-        with pytest.raises(EmaisError, match="once for each minibatch"):
-            sampler.receive()
-
-
-def test_receive_from_the_first_batch_of_a_pass_on():
-    """A pass without it forgets its draws in time; the next pass may begin to use it."""
-    sampler = WeightedSampler(torch.ones(8), 4, num_batches=2 * KEPT)
-    batches = iter(sampler)
-    for _ in range(KEPT + 1):
-        next(batches)
-    with pytest.raises(EmaisError, match="not called for the first minibatches"):
-        sampler.receive()
-    for batch in sampler:
-        assert sampler.receive().index.tolist() == batch
-
-
-def test_a_batch_that_was_not_received_comes_first_in_the_next_pass():
-    """No draw is lost when a loop is left early."""
-    sampler = WeightedSampler(torch.ones(100), 5)
-    loader = DataLoader(Itself(100), batch_sampler=sampler, num_workers=2)
-    for _ in loader:
-        if sampler.receive().step == 4:
-            break
-    assert sampler.step > 4
-    steps = [sampler.receive().step for _ in loader]
-    assert steps == list(range(5, 25))
-
-
-def test_a_pass_that_was_left_by_break_without_receive_is_over():
+def test_a_pass_that_was_left_by_break_is_over():
     sampler = WeightedSampler(torch.ones(100), 5)
     for _ in sampler:
         break
@@ -320,7 +261,7 @@ def test_two_passes_at_once_are_refused():
     one, other = iter(sampler), iter(sampler)
     next(one)
     next(other)
-    with pytest.raises(EmaisError, match="a newer pass over this sampler has begun"):
+    with pytest.raises(EmaisError, match="a newer pass of this sampler has begun"):
         next(one)
     assert len(list(other)) == 19
 
@@ -347,11 +288,10 @@ def through_a_file(state):
 
 
 def train(sampler, passes, log, states=None, **options):
-    """Received draws into `log`, and a state after every batch; weights change with every batch."""
-    loader = DataLoader(Itself(sampler.num_samples), batch_sampler=sampler, **options)
+    """Draws into `log`, and a state after every batch; weights change with every batch."""
+    loader = sampler.loader(Itself(sampler.num_samples), **options)
     for _ in range(passes):
-        for batch in loader:
-            draw = sampler.receive()
+        for batch, draw in loader:
             assert torch.equal(batch, draw.index)
             log.append((draw.step, draw.index.tolist(), draw.r.nan_to_num(0).tolist()))
             sampler.update(draw.index, torch.arange(1.0, 1 + len(batch)) * (draw.step % 3))
@@ -376,8 +316,8 @@ def test_resume_is_exact_from_every_batch(options, replacement):
         assert again == log[k:]
 
 
-def test_resume_without_receive():
-    """Batches count as delivered when they are drawn, which is right without workers."""
+def test_resume_as_a_batch_sampler():
+    """Batches count as delivered when they are handed out, which is right without workers."""
     sampler, states, seen = WeightedSampler(uneven(100), 10), [], []
     for _ in range(2):
         for batch in sampler:
@@ -413,7 +353,7 @@ def bad_state(path, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (bad_state(["version"], 0), "version is 0 in the state but 1 in this sampler: use the release"),
+        (bad_state(["version"], 0), "version is 0 in the state but 2 in this sampler: use the release"),
         (bad_state(["settings", "seed"], 3), "seed is 3 in the state but 0 in this sampler: make the sampler as"),
         (bad_state(["settings", "replacement"], False), "replacement is False"),
         (bad_state(["step"], -1), "step must be"),
@@ -430,11 +370,9 @@ def bad_state(path, value):
 def test_a_state_that_cannot_be_is_refused_whole(change, message):
     def make():
         sampler = WeightedSampler(uneven(20), 3)
-        batches = iter(sampler)
-        for _ in range(4):
-            next(batches)
-        sampler.receive()
-        sampler.receive()
+        batches = iter(sampler.loader(Itself(20), num_workers=1))
+        next(batches)
+        next(batches)
         return sampler, batches
 
     sampler, _open = make()
@@ -545,8 +483,8 @@ def test_any_weights(start, N, updates, replacement):
     assert sampler.weights.tolist() == expected.tolist()
     p = sampler.probabilities()
     np.testing.assert_allclose(p, expected / expected.sum(), rtol=1e-14)
-    (batch,) = sampler
-    draw = sampler.receive()
+    draw = sampler.draw()
+    batch = draw.index.tolist()
     assert (expected[batch] > 0).all()
     assert len(batch) == N
     if replacement:

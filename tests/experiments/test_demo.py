@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from browser import CHROMIUM, Browser
 from places import ROOT
 
 from emais.errors import EmaisError
@@ -24,7 +25,15 @@ from emais.experiments.config import Config
 from emais.experiments.data import Data, load
 from emais.experiments.demo_trainer import PlainLoop
 from emais.experiments.numbers import mean_sd
-from emais.experiments.report.demo_page import demo_figure, demo_page, demo_table, error_verdict, loss_verdict, verdicts
+from emais.experiments.report.demo_page import (
+    demo_figure,
+    demo_page,
+    demo_table,
+    error_verdict,
+    loss_verdict,
+    method_verdict,
+    verdicts,
+)
 from emais.experiments.report.tables.cells import to_text
 from emais.experiments.runs.store import Results
 from emais.experiments.train.loop import CURVES, Run, initialised, train
@@ -267,10 +276,32 @@ def test_the_table_says_how_soon_a_method_has_the_loss_of_the_first() -> None:
     assert [row[4].text for row in table.rows] == ["30", "20", "not reached"]
     assert "EMAIS-auto  " in to_text(table)
     assert "not reached" in to_text(table)
-    assert loss_verdict(three_methods()) == (
-        "The training loss that SGD-Scan ends with, 5, is reached by SGD-Scan after 30 steps, by EMAIS after 20 steps, "
-        "by EMAIS-auto never (it ends at 7.67)."
+
+
+def test_the_verdict_says_when_a_method_has_the_loss_of_the_first_or_where_it_ends_instead() -> None:
+    base, emais, auto = three_methods()
+    assert loss_verdict(base, emais, "EMAIS") == (
+        "EMAIS has the training loss that SGD-Scan ends with, 5, after 20 steps."
     )
+    assert loss_verdict(base, auto, "EMAIS-auto") == (
+        "EMAIS-auto’s training loss ends at 7.67, 53 % above SGD-Scan’s 5: SGD-Scan needs 12 steps for that."
+    )
+    diverged = with_losses("emais", [8.0, 4.0, 1.0], [8.0, None, None])
+    assert loss_verdict(base, diverged, "EMAIS").endswith("a run diverged.")
+
+
+def test_a_run_that_ends_early_is_said_to_and_its_loss_is_explained() -> None:
+    """One that stops short of the loss, though its steps are counted as many, would read like a contradiction."""
+    base, _, auto = three_methods()
+    for record in auto.records:
+        record.entries["steps"] = record["num_steps"] // 4
+    length, error, loss = method_verdict(base, auto)
+    steps = base.config.num_steps
+    assert length.startswith(f"EMAIS-auto stopped after {steps // 4:.0f} steps, 25 % of SGD-Scan’s: ")
+    assert length.endswith(f"which it counted as {steps} ordinary ones.")
+    assert "test error" in error
+    assert loss.endswith("so a run that ends early can stop a little short.")
+    assert len(method_verdict(base, three_methods()[1])) == 2  # of a run of full length there is nothing to say
 
 
 def test_step_times_are_compared_seed_by_seed() -> None:
@@ -316,6 +347,35 @@ def test_page_from_odd_runs(score: float | None, seeds: int) -> None:
     assert "A &lt;title&gt;" in text
     assert "about &amp; so on" in text
     assert [s.name for s in demo_figure(settings).charts[3].series] == ["SGD-Scan", "EMAIS", "EMAIS-auto"]
+
+
+LEGEND = """((at) => {
+  const chart = document.querySelectorAll('.chart')[1], svg = chart.querySelector('svg');
+  const box = svg.getBoundingClientRect();
+  const event = at === null ? new PointerEvent('pointerleave')
+    : new PointerEvent('pointermove', { clientX: box.left + at * box.width });
+  svg.dispatchEvent(event);
+  return [...chart.querySelectorAll('output'), chart.querySelector('.where b')].map(e => e.textContent);
+})"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed here")
+def test_the_legend_says_which_line_has_ended(tmp_path: Path) -> None:
+    """Its last value is not that of the step under the pointer, nor of the end of the axis."""
+    base, auto = (
+        with_losses("sgd-scan", [8.0, 4.0, 3.0, 2.0], ms=(1.0,)),
+        with_losses("emais-auto", [9.0, 7.0], ms=(1.0,)),
+    )
+    page = tmp_path / "demo.html"
+    page.write_text(demo_page("T", "about", [base, auto], "command"), "utf-8")
+    end = ["2.00", "7.00 (ended at 20)", "40"]
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(page)
+        assert browser.run("[...document.querySelectorAll('.chart')[1].querySelectorAll('output')].length") == 2
+        assert browser.run(f"{LEGEND}(0)") == ["8.00", "9.00", "10"]
+        assert browser.run(f"{LEGEND}(1)") == end
+        assert browser.run(f"{LEGEND}(null)") == end
+        assert browser.problems == []
 
 
 def test_the_start_of_the_run_does_not_set_the_axis() -> None:

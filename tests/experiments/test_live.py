@@ -163,6 +163,32 @@ def test_the_command_stops_at_ctrl_c_and_leaves_one_file(path, tmp_path):
     assert out.read_text("utf-8") == log_text(path)
 
 
+SIGNALLED = """
+import builtins, os, signal, sys
+from emais.cli import main
+write = print
+def told(*words, **options):
+    write(*words, **options)
+    if words[0].startswith("Watching"):
+        os.kill(os.getpid(), signal.Signals[sys.argv[1]])
+builtins.print = told
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_at_the_very_moment_of_the_address_leaves_the_file(path, tmp_path, name):
+    add(path, 3, loss=1.0)
+    out = tmp_path / "page.html"
+    options = ["report", str(path), "--watch", "--port", "0", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, name, *options], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(f"Stopped.\nThe report: {out}\n")
+    assert out.read_text("utf-8") == log_text(path)
+
+
 def until(browser, script, wanted):
     end = time.monotonic() + SECONDS
     while browser.run(script) != wanted and time.monotonic() < end:

@@ -118,6 +118,17 @@ def test_shifted_labels():
     assert (z.grad[:, -1] == 0).all()
 
 
+@pytest.mark.parametrize("shape", [(0, T), (N, 0), (0, 0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_no_sequences_or_no_tokens(shape, dtype):
+    z = torch.zeros(*shape, V, dtype=dtype, requires_grad=True)
+    losses, norms, mean_norm = F.token_cross_entropy(z, torch.zeros(shape, dtype=torch.int64), torch.ones(shape[0]))
+    assert losses.tolist() == norms.tolist() == [0.0] * shape[0]
+    assert mean_norm == 0
+    losses.sum().backward()
+    assert z.grad.shape == z.shape
+
+
 def test_another_ignore_index():
     labels = LABELS.where(LABELS != -100, 0)
     labels[3] = 0
@@ -174,7 +185,13 @@ def test_a_run_is_the_run_with_gradients():
         ((torch.zeros(2, 3), torch.zeros(2, 3)), r"logits must be \(N, T, V\).*got torch.float32 \(2, 3\)"),
         ((torch.zeros(2, 3, 4).long(), torch.zeros(2, 3)), "float dtype, got torch.int64"),
         ((torch.zeros(2, 3, 4), torch.zeros(2, 2)), r"labels must be \(N, T\).*got \(2, 2\) for logits \(2, 3, 4\)"),
-        ((torch.zeros(2, 3, 4), torch.zeros(2, 3)), "labels must be whole numbers.*got torch.float32"),
+        ((torch.zeros(2, 3, 4), torch.zeros(2, 3)), "labels must be int64 or int32.*got torch.float32"),
+        (
+            (torch.zeros(2, 3, 4), torch.zeros(2, 3).byte()),
+            r"int64 or int32.*got torch.uint8.*\.long\(\)",
+        ),
+        ((torch.zeros(2, 3, 4), torch.zeros(2, 3).bool()), "labels must be int64 or int32.*got torch.bool"),
+        ((torch.zeros(2, 3, 0), torch.zeros(2, 3).long()), r"V at least 1, .*got torch.float32 \(2, 3, 0\)"),
         ((torch.zeros(2, 3, 4), torch.zeros(2, 3).long(), torch.ones(3)), r"r must be \(N,\) with N = 2"),
     ],
 )

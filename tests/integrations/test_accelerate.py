@@ -1,10 +1,13 @@
 """The five lines in a loop with accelerate: its wrappers, and a resume from every state that it saves."""
 
+import difflib
+
 import pytest
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, skip_first_batches
 from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import send_to_device
+from places import ROOT
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -99,3 +102,35 @@ def test_a_prepared_dataloader_is_refused():
     prepared = accelerator.prepare(DataLoader(dataset(), batch_size=5, shuffle=True))
     with pytest.raises(emais.EmaisError, match="pass the DataLoader that it was made from"):
         emais.EMAIS(50, batch_size=5).loader(prepared)
+
+
+def test_skip_first_batches_is_refused_with_the_way_out():
+    """It would make a DataLoader of its own, without draws."""
+    loader = Run(torch.optim.SGD, 1, 0).loader
+    with pytest.raises(emais.EmaisError, match="load the engine's state: it knows which minibatches are left"):
+        skip_first_batches(loader, 3)
+    assert getattr(loader, "sampler", None) is getattr(loader, "batch_sampler", None) is None
+
+
+def test_the_examples_differ_in_the_lines_that_the_guide_names():
+    """The five, the registration, moving the batch, two imports, and the summary in the end."""
+    paths = [ROOT / "examples" / "09_accelerate" / f"{name}.py" for name in ("before", "after")]
+    before, after = ([line.split("  # ")[0] for line in path.read_text("utf-8").splitlines()] for path in paths)
+    changes = [line for line in difflib.ndiff(before, after) if line[:2] in ("+ ", "- ") and line[2:].strip()]
+    assert [line.split()[1] for line in changes if line[0] == "-"] == [
+        "loader",
+        "for",
+        "accelerator.backward(losses.mean())",
+    ]
+    assert [line[2:].strip() for line in changes if line[0] == "+"] == [
+        "from accelerate.utils import send_to_device",
+        "import emais",
+        "imp = emais.EMAISAuto(num_samples=len(dataset), batch_size=64)",
+        "loader = imp.loader(DataLoader(dataset, batch_size=64, shuffle=True))",
+        "imp.attach(optimizer)",
+        "accelerator.register_for_checkpointing(imp)",
+        "for batch in loader:",
+        "(inputs, targets), draw = send_to_device(batch, accelerator.device)",
+        "accelerator.backward(imp.loss(losses, logits, draw))",
+        "print(imp.summary())",
+    ]

@@ -4,7 +4,7 @@ import datasets
 import pytest
 import torch
 from lightning_task import Net, data, parameters, quiet, sampling, train_loader, trainer
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
 import emais
 
@@ -57,8 +57,8 @@ def test_an_engine_draws_from_one(stored, workers, format_):
 def test_a_weighted_sampler_draws_from_one(stored, workers, format_):
     sampler = emais.WeightedSampler(1.0 + torch.arange(M), N)
     dataset = stored.with_format(format_)
-    for batch in DataLoader(dataset, batch_sampler=sampler, num_workers=workers, collate_fn=rows):
-        right(batch, sampler.receive(batch[0]).index)
+    for batch, draw in sampler.loader(dataset, num_workers=workers, collate_fn=rows):
+        right(batch, draw.index)
 
 
 def test_a_streamed_one_is_refused(stored):

@@ -124,6 +124,36 @@ def test_gradients_may_be_given():
     torch.testing.assert_close(parameters(module), parameters(bare_loop("SGD")))
 
 
+def test_a_further_loss_on_the_same_batch():
+    """observe=False gives mean(r * losses) and tells the engine nothing; without the callback it is the plain mean."""
+
+    class Twice(Watched):
+        def training_step(self, batch, batch_idx):
+            loss, (losses, logits) = super().training_step(batch, batch_idx), self.outputs(batch)
+            again = emais.lightning.loss(self, losses, logits, observe=False)
+            assert torch.equal(again.detach(), loss.detach())
+            return (loss + again) / 2
+
+    module, callback, one = Twice(), sampling(), Net()
+    trainer(callback).fit(module, train_loader())
+    trainer(sampling()).fit(one, train_loader())
+    assert callback.engine.diagnostics.step == 3 * PER_EPOCH
+    torch.testing.assert_close(parameters(module), parameters(one))
+    losses, logits = module.outputs(data()[:N])
+    assert torch.equal(emais.lightning.loss(module, losses, logits, observe=False), losses.mean())
+
+
+@pytest.mark.parametrize("method", ["confidence", "self-paced"])
+def test_a_further_loss_of_a_method_without_coefficients(method):
+    class Twice(Net):
+        def training_step(self, batch, batch_idx):
+            losses, logits = self.outputs(batch)
+            torch.testing.assert_close(emais.lightning.loss(self, losses, logits, observe=False), losses.mean())
+            return emais.lightning.loss(self, losses, logits)
+
+    trainer(emais.lightning.ImportanceSampling(method)).fit(Twice(), train_loader())
+
+
 def test_importing_emais_imports_no_lightning():
     code = "import sys, emais; sys.exit(any(name.split('.')[0] == 'lightning' for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.utilities import CombinedLoader
-from lightning_task import Net, data, parameters, quiet, sampling, train_loader, trainer
+from lightning_task import QUIET, Net, data, parameters, quiet, sampling, train_loader, trainer
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 import emais
@@ -37,7 +37,7 @@ class Stream(IterableDataset):
             "WeightedRandomSampler",
         ),
         (lambda: train_loader(shuffle=None, sampler=RandomSampler(data(), num_samples=30)), "RandomSampler"),
-        (lambda: train_loader(Stream(), shuffle=None), "Stream is an IterableDataset.*needs a data set with"),
+        (lambda: train_loader(Stream(), shuffle=None), "Stream is an IterableDataset.*__getitem__ and __len__$"),
         (lambda: emais.EMAIS(60, batch_size=5).loader(data()), "belongs to an engine already"),
     ],
 )
@@ -93,12 +93,118 @@ def test_a_reduced_loss():
     refused('reduction="none"', Reduced(schedule=False))
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_a_loss_forgotten_in_a_later_step_of_manual_optimisation(own):
+    """A batch may be skipped, but not trained on."""
+
+    class Forgets(Net):
+        automatic_optimization = False
+
+        def training_step(self, batch, batch_idx):
+            losses, logits = self.outputs(batch)
+            if batch_idx == 3:
+                return
+            late = batch_idx == 7
+            loss = losses.mean() if late and not own else emais.lightning.loss(self, losses, logits, observe=not late)
+            self.optimizers().zero_grad()
+            self.manual_backward(loss)
+            self.optimizers().step()
+
+    module, runner = Forgets(schedule=False), trainer(sampling(), max_epochs=1)
+    if own:  # with its coefficients, if without a word to the engine
+        runner.fit(module, train_loader())
+        assert runner.global_step == 11
+        return
+    with pytest.raises(emais.EmaisError, match=r"training_step did not call emais.lightning.loss"):
+        runner.fit(module, train_loader())
+    assert runner.global_step == 7
+
+
 def test_a_second_loss_in_one_step():
     class Twice(Net):
         def training_step(self, batch, batch_idx):
             return sum(emais.lightning.loss(self, *self.outputs(batch)) for _ in range(2))
 
-    refused("used already", Twice(schedule=False))
+    refused(r"called twice for this batch.*loss\(self, losses, logits, observe=False\)", Twice(schedule=False))
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "named"),
+    [
+        (lambda losses: losses.mean(), {}, r"shape \(5,\), got \(\).*reduction=\"none\""),
+        (lambda losses: losses, {"grads": None}, "with observe=False nothing looks at grads"),
+    ],
+)
+def test_what_a_loss_that_is_not_observed_cannot_use(change, options, named):
+    class Unobserved(Net):
+        def training_step(self, batch, batch_idx):
+            losses, logits = self.outputs(batch)
+            return emais.lightning.loss(self, change(losses), logits, observe=False, **options)
+
+    refused(named, Unobserved(schedule=False))
+
+
+@pytest.mark.parametrize("kinds", [("SGD", "Adam"), ("Other", "SGD")])
+def test_optimizers_without_a_common_rule(kinds):
+    class Other(torch.optim.Optimizer):
+        def __init__(self, parameters, lr):
+            super().__init__(parameters, {"lr": lr})
+
+    class Two(Net):
+        automatic_optimization = False
+
+        def configure_optimizers(self):
+            found = [{"Other": Other}.get(name) or getattr(torch.optim, name) for name in kinds]
+            return [kind([p], lr=0.1) for kind, p in zip(found, self.parameters(), strict=True)]
+
+        def training_step(self, batch, batch_idx):
+            self.manual_backward(emais.lightning.loss(self, *self.outputs(batch)))
+            for optimizer in self.optimizers():
+                optimizer.step()
+
+    named = "linear suits SGD and sqrt suits Adam" if "Adam" in kinds else "no learning-rate rule is known for Other"
+    refused(rf"{named}.*ImportanceSampling\(rule=", Two())
+    if "Adam" in kinds:
+        runner = trainer(sampling(rule="sqrt"), max_epochs=1)
+        runner.fit(Two(), train_loader())
+        assert runner.global_step == 24
+
+
+def test_an_optimizer_with_several_looks_at_a_batch():
+    class Looks(Net):
+        def configure_optimizers(self):
+            return torch.optim.LBFGS(self.parameters())
+
+    refused("LBFGS cannot be used: it evaluates its closure several times", Looks())
+
+
+@pytest.mark.filterwarnings("ignore:`LightningModule.configure_optimizers` returned `None`")
+def test_no_optimizer():
+    class Without(Net):
+        def configure_optimizers(self):
+            return None
+
+    refused("configure_optimizers gave no optimizer", Without())
+
+
+def test_a_module_that_is_compiled_as_a_whole():
+    module = torch.compile(Net(schedule=False), backend="eager")
+    with pytest.raises(emais.EmaisError, match=r"self.net = torch.compile\(self.net\)"):
+        trainer(sampling()).fit(module, train_loader())
+
+
+def test_a_trainer_of_the_other_package():
+    other = pytest.importorskip("pytorch_lightning")
+
+    class Module(other.LightningModule):
+        def training_step(self, batch, batch_idx):
+            raise AssertionError("it was to be refused before")
+
+        def configure_optimizers(self):
+            return torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+
+    with pytest.raises(emais.EmaisError, match=r"Trainer is pytorch_lightning's.*import lightning.pytorch as pl"):
+        other.Trainer(**QUIET, callbacks=[sampling()]).fit(Module(), train_loader())
 
 
 def test_two_callbacks():

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 from lightning_task import PER_EPOCH, M, N, Net, data, parameters, quiet, sampling, train_loader, trainer
 from torch.utils.data import DataLoader
 
@@ -85,6 +85,27 @@ def test_a_finished_run_goes_on_from_a_checkpoint_of_its_own(tmp_path):
     whole = Net(schedule=False)
     fit(whole, sampling(), max_epochs=5)
     assert torch.equal(parameters(other), parameters(whole))
+
+
+@pytest.mark.filterwarnings("ignore:.*was called without a model")  # of Lightning, after any exception
+@pytest.mark.filterwarnings("ignore:.*there is no last checkpoint available")
+def test_a_checkpoint_of_an_exception_repeats_the_step_with_another_draw(tmp_path):
+    """As many steps as without the exception. The engine has seen the draw of the step that failed, so it is over."""
+
+    class Fails(Net):
+        def training_step(self, batch, batch_idx):
+            loss = super().training_step(batch, batch_idx)
+            if len(self.batches) == 17:
+                raise KeyError("of the user's own")
+            return loss
+
+    with pytest.raises(KeyError):
+        fit(Fails(schedule=False), sampling(), OnExceptionCheckpoint(tmp_path, "failed"))
+    module, callback = Net(schedule=False), sampling()
+    runner = fit(module, callback, resume=tmp_path / "failed.ckpt")
+    assert runner.global_step == 3 * PER_EPOCH
+    assert len(module.batches) == 3 * PER_EPOCH - 16
+    assert callback.engine.step == callback.engine.diagnostics.step == 3 * PER_EPOCH + 1
 
 
 # ---- states that do not fit

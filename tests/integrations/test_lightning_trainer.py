@@ -1,14 +1,20 @@
-"""What the Trainer does around the steps: how many there are, further fits, logs and the tuner."""
+"""What the Trainer does around the steps: how many there are, further fits, and what is left after them."""
+
+import copy
+import gc
+from contextlib import nullcontext
+from multiprocessing import active_children
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import LearningRateFinder
-from lightning.pytorch.loggers import CSVLogger
-from lightning.pytorch.tuner import Tuner
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning_task import PER_EPOCH, M, N, Net, data, parameters, quiet, sampling, train_loader, trainer
-from torch.utils.data import DataLoader
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.data import DataLoader, default_collate
 
 import emais
+import emais.lightning
 
 pytestmark = quiet
 
@@ -86,6 +92,20 @@ def test_numbers_are_logged_once_an_interval(accumulate, tmp_path, monkeypatch):
     assert runner.callback_metrics["emais/lr_scale"] == pytest.approx(made[-1].lr_scale)
 
 
+@pytest.mark.parametrize("logged", [False, True])
+def test_an_audit_shows_what_it_projects(logged, tmp_path):
+    """Also without a logger, and on the progress bar, where n_ems would be N all the time."""
+    callback = emais.lightning.ImportanceSampling("audit")
+    logger = CSVLogger(tmp_path) if logged else False
+    runner = trainer(callback, logger=logger, log_every_n_steps=PER_EPOCH)
+    runner.fit(Net(), train_loader())
+    found = callback.engine.finding()
+    assert found.n_ems > 0
+    assert runner.callback_metrics["emais/projected_n_ems"] == pytest.approx(found.n_ems)
+    assert ("emais/projected_n_ems_low" in runner.callback_metrics) == logged
+    assert [name for name in runner.progress_bar_metrics if "emais" in name] == ["emais/projected_n_ems"]
+
+
 def test_without_a_logger_the_three_main_numbers_are_logged():
     runner = trainer(sampling(), log_every_n_steps=4)
     runner.fit(Net(), train_loader())
@@ -94,47 +114,94 @@ def test_without_a_logger_the_three_main_numbers_are_logged():
     assert "emais/n_ems" in runner.progress_bar_metrics
 
 
-# ---- the tuner
+def test_tensorboard_shows_a_histogram_of_r(tmp_path):
+    logger = TensorBoardLogger(tmp_path)
+    trainer(sampling(), logger=logger, log_every_n_steps=4).fit(Net(), train_loader())
+    logger.experiment.flush()
+    found = EventAccumulator(logger.log_dir, size_guidance={"histograms": 0, "scalars": 0}).Reload()
+    events = found.Histograms("emais/r")
+    assert [event.step for event in events] == [event.step for event in found.Scalars("emais/n_ems")]
+    assert len(events) == 3 * PER_EPOCH // 4
+    assert all(event.histogram_value.num == N for event in events)
 
 
-@pytest.mark.parametrize("as_callback", [False, True])
-def test_the_rate_finder_leaves_no_steps_behind(as_callback, tmp_path):
-    finder = LearningRateFinder(num_training_steps=20, update_attr=False)
+# ---- what is left after a fit
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_worker_survives_the_fit(fails):
+    class Fails(Net):
+        def training_step(self, batch, batch_idx):
+            if fails and self.current_epoch:
+                raise KeyError("of the user's own")
+            return super().training_step(batch, batch_idx)
+
+    before, callback, module = set(active_children()), sampling(), Fails(schedule=False)
+    runner = trainer(callback, max_epochs=2)
+    loader = train_loader(num_workers=2, persistent_workers=True)
+    with pytest.raises(KeyError) if fails else nullcontext():
+        runner.fit(module, loader)
+    gc.collect()  # of the traceback's frames
+    assert set(active_children()) <= before
+    assert torch.equal(emais.lightning.loss(module, torch.ones(N), None), torch.ones(()))
+    if not fails:
+        runner.fit_loop.max_epochs += 1
+        runner.fit(module, loader)
+        assert callback.engine.step == 3 * PER_EPOCH
+
+
+def test_a_copy_of_a_module_that_trains_has_no_batch():
+    class Copies(Net):
+        def training_step(self, batch, batch_idx):
+            self.copied = [None]  # not a submodule
+            other = copy.deepcopy(self)
+            self.copied = [other]
+            return super().training_step(batch, batch_idx)
+
+    module, callback = Copies(schedule=False), sampling()
+    trainer(callback, limit_train_batches=2, max_epochs=1).fit(module, train_loader())
+    assert callback.engine.diagnostics.step == 2
+    losses, logits = module.outputs(data()[:N])
+    assert torch.equal(emais.lightning.loss(module.copied[0], losses, logits), losses.mean())
+
+
+def test_the_train_loader_shows_what_the_dataloader_had():
+    given, runner = train_loader(drop_last=True, collate_fn=lambda batch: default_collate(batch)), trainer(sampling())
+    runner.fit(Net(schedule=False), given)
+    found = runner.train_dataloader
+    for name in ("dataset", "batch_size", "num_workers", "collate_fn", "drop_last", "pin_memory"):
+        assert getattr(found, name) == getattr(given, name), name
+    assert not hasattr(found, "sampler")
+    assert not hasattr(found, "batch_sampler")
+
+
+# ---- the seed
+
+
+def test_the_seed_is_that_of_seed_everything(monkeypatch):
+    seeds = []
+    for given, own in ((None, {}), ("7", {}), ("7", {"seed": 3})):
+        monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+        if given is not None:
+            monkeypatch.setenv("PL_GLOBAL_SEED", given)  # all that seed_everything leaves behind for others
+        callback = sampling(**own)
+        trainer(callback, max_epochs=1).fit(Net(schedule=False), train_loader())
+        seeds.append(callback.engine.seed)
+    assert seeds == [0, 7, 3]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_resumed_run_keeps_the_seed_of_its_checkpoint(again, monkeypatch, tmp_path):
+    """With a callback of its own, or with one that has an engine of another seed already."""
+    monkeypatch.setenv("PL_GLOBAL_SEED", "7")
+    whole = Net(schedule=False)
+    saving = ModelCheckpoint(tmp_path, "middle", every_n_train_steps=17, save_top_k=-1)
+    trainer(sampling(), saving, enable_checkpointing=True, limit_train_batches=10).fit(whole, train_loader())
+    monkeypatch.setenv("PL_GLOBAL_SEED", "8")
     callback, module = sampling(), Net(schedule=False)
-    runner = trainer(*([finder] if as_callback else []), callback, default_root_dir=tmp_path)
-    if not as_callback:
-        Tuner(runner).lr_find(module, train_loader(), num_training=20, update_attr=False)
-        assert callback.engine is None or callback.engine.step == 0
-    runner.fit(module, train_loader())
-    other, again = Net(schedule=False), sampling()
-    trainer(again).fit(other, train_loader())
-    assert torch.equal(parameters(module), parameters(other))
-    assert callback.engine.step == callback.engine.diagnostics.step == 3 * PER_EPOCH
-
-
-def test_the_rate_finder_inside_a_run_leaves_the_state_as_it_was(tmp_path):
-    callback, module = sampling(), Net(schedule=False)
-    runner = trainer(callback, default_root_dir=tmp_path)
-    runner.fit(module, train_loader())
-    before = callback.engine.state_dict()
-    Tuner(runner).lr_find(module, train_loader(), num_training=20, update_attr=False)
-    after = callback.engine.state_dict()
-    assert str(before) == str(after)
-
-
-def test_the_batch_size_finder_ends_with_an_engine_of_its_size(tmp_path):
-    class Sized(Net):
-        batch_size = 2
-
-        def train_dataloader(self):
-            return train_loader(batch_size=self.batch_size)
-
-        def val_dataloader(self):
-            return DataLoader(data(), batch_size=N)
-
-    callback, module = sampling(), Sized(schedule=False)
-    runner = trainer(callback, default_root_dir=tmp_path)
-    Tuner(runner).scale_batch_size(module, max_trials=3, steps_per_trial=2)
-    runner.fit(module)
-    assert callback.engine.batch_size == module.batch_size > 2
-    assert runner.global_step == callback.engine.step == 3 * -(-M // module.batch_size)
+    if again:
+        trainer(callback, max_epochs=1).fit(module, train_loader())
+        assert callback.engine.seed == 8
+    trainer(callback, limit_train_batches=10).fit(module, train_loader(), ckpt_path=tmp_path / "middle.ckpt")
+    assert callback.engine.seed == 7
+    assert torch.equal(parameters(module), parameters(whole))

@@ -3,6 +3,7 @@
 import pytest
 import tiny
 import torch
+from replays import IMPORTANCE, PLAIN, Recorded, Replayed, losses, make
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -12,56 +13,7 @@ from transformers import (
     Trainer,
 )
 
-from emais.transformers import ImportanceMixin, ImportanceTrainer
-
-PLAIN = {"method": "sgd-scan"}  # draws all samples alike: r = 1
-IMPORTANCE = {"method": "emais", "warmup_epochs": 1}
-
-
-def make(model, folder, cls=ImportanceTrainer, dataset=None, importance=None, collate=tiny.pad, rest=None, **options):
-    given = {"importance": importance} if issubclass(cls, ImportanceMixin) else {}
-    args = tiny.arguments(folder, **options)
-    return cls(model=model, args=args, train_dataset=dataset, data_collator=collate, **given, **(rest or {}))
-
-
-class Recorded(ImportanceTrainer):
-    """Remembers its minibatches, their draws and what they were divided by."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.fetched, self.items = [], []
-
-    def get_batch_samples(self, *args):
-        batches, items = super().get_batch_samples(*args)
-        self.fetched.extend(dict(batch) for batch in batches)
-        self.items.append(float(items))
-        return batches, items
-
-    def minibatches(self):
-        return [{name: x for name, x in batch.items() if name != "emais_draw"} for batch in self.fetched]
-
-
-class Replayed(Trainer):
-    """A plain Trainer on minibatches that were recorded."""
-
-    minibatches = ()
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.items = []
-
-    def get_train_dataloader(self):
-        return list(self.minibatches)
-
-    def get_batch_samples(self, *args):
-        batches, items = super().get_batch_samples(*args)
-        self.items.append(float(items))
-        return batches, items
-
-
-def losses(trainer):
-    return [row["loss"] for row in trainer.state.log_history if "loss" in row]
-
+from emais.transformers import ImportanceTrainer
 
 # ---- the loss
 
@@ -171,6 +123,21 @@ def test_each_minibatch_meets_its_own_draw(tmp_path, accumulate):
     assert ours.importance.diagnostics.batch_size == 4 * accumulate  # all of a step, whatever their lengths
 
 
+@pytest.mark.parametrize("ignored", [False, True])
+def test_labels_of_a_classifier_that_are_ignored(tmp_path, ignored):
+    """Every third sample has no label: it has no part in the loss, nor in what the loss is divided by."""
+
+    def collate(rows):
+        batch = tiny.pad(rows)
+        return batch | {"labels": batch["labels"].where(batch["input_ids"][:, 0] % 3 > 0, -100 if ignored else 0)}
+
+    ours = make(tiny.classifier(), tmp_path, Recorded, tiny.classes(32), IMPORTANCE, collate, max_steps=16)
+    ours.train()
+    known = sum(row[0] % 3 > 0 for row in tiny.classes(32)["input_ids"]) if ignored else 32
+    assert ours.items[-1] == pytest.approx(4 * known / 32)
+    assert ours.items[:8] == [float((batch["labels"] != -100).sum()) for batch in ours.fetched[:8]]
+
+
 # ---- the run
 
 
@@ -222,6 +189,16 @@ def test_numbers_are_logged_with_the_training_loss(tmp_path):
     assert [row["emais/score"] for row in trained if "emais/score" in row]  # where it can be told
     assert trained[-1]["emais/n_ems"] == pytest.approx(ours.importance.summary(5).n_ems)
     assert not [row for row in history if "loss" not in row and any(name.startswith("emais/") for name in row)]
+
+
+def test_an_audit_logs_what_it_projects(tmp_path):
+    options = {"logging_steps": 5, "max_steps": 30, "learning_rate": 0.01, "per_device_train_batch_size": 6}
+    ours = make(tiny.classifier(), tmp_path, dataset=tiny.classes(60), importance={"method": "audit"}, **options)
+    ours.train()
+    rows, found = [row for row in ours.state.log_history if "loss" in row], ours.importance.finding()
+    assert ["emais/projected_n_ems" in row for row in rows] == [False, False, False, True, True, True]  # two epochs
+    assert rows[-1]["emais/projected_n_ems"] == pytest.approx(found.n_ems)
+    assert rows[-1]["emais/projected_n_ems_low"] < found.n_ems < rows[-1]["emais/projected_n_ems_high"]
 
 
 def test_the_rate_is_scaled_and_its_schedule_is_not(tmp_path):

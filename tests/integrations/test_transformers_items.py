@@ -115,6 +115,33 @@ def test_equal_samples_are_counted_exactly():
         assert items.of_step([draw], [torch.ones(N)]) == pytest.approx(N, rel=1e-12)
 
 
+def test_samples_of_one_item_each():
+    """Nothing is counted as long as all are; a sample without an item changes the mean from then on."""
+    imp, items = EMAIS(M, N, warmup_epochs=0, seed=1), ExpectedItems(M)
+    assert items.of_ones(3 * N) == 3 * N
+    assert (items.counts < 0).all()
+    other = ExpectedItems(M)
+    other.load_state_dict(items.state_dict())
+    draw = imp.draw()
+    draw.r.fill_(0.5)
+    count = torch.ones(N)
+    count[0] = 0
+    assert items.of_step([draw], [count]) == other.of_step([draw], [count]) == N  # the step itself has no part in it
+    assert items.of_ones(N) is None
+    changed = len(set(draw.index[count == 0].tolist()) - set(draw.index[1:].tolist()))
+    assert items.of_step([draw], [torch.ones(N)]) == N * (M - changed) / M
+
+
+def test_a_first_step_with_several_items_each():
+    """No sample is taken for one of a single item that was not seen."""
+    imp, items = EMAIS(M, N, warmup_epochs=0, seed=1), ExpectedItems(M)
+    draw = imp.draw()
+    draw.r.fill_(0.5)
+    assert items.of_step([draw], [torch.full((N,), 4)]) == 4 * N
+    assert items.of_ones(N) is None
+    assert items.mean == 4
+
+
 def test_a_step_without_items():
     draw = EMAIS(M, N, warmup_epochs=1).draw()
     assert ExpectedItems(M).of_step([draw], [torch.zeros(N)]) == 1.0

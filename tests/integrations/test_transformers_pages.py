@@ -1,4 +1,4 @@
-"""Examples and guides of transformers and accelerate run, and the pair for the Trainer differs in two lines."""
+"""Examples and guides of transformers, TRL and accelerate run, and the pair for the Trainer differs in two lines."""
 
 import difflib
 import re
@@ -51,11 +51,24 @@ def test_the_examples_of_the_trainer_differ_in_two_lines():
     assert len(after) < 80
 
 
-@pytest.mark.parametrize("name", ["transformers", "accelerate"])
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning")  # of TRL
+def test_the_example_of_trl_runs_and_learns(capsys):
+    path = ROOT / "examples" / "13_trl.py"
+    runpy.run_path(str(path), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert float(re.search(r"^accuracy of tokens ([\d.]+) %", shown, re.M)[1]) > 95
+    assert "'emais/n_ems'" in shown
+    assert len(path.read_text("utf-8").splitlines()) < 80
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning")  # of TRL
+@pytest.mark.parametrize("name", ["transformers", "trl", "accelerate"])
 def test_the_guide_runs(name):
     """Its blocks check with `assert` what the text says."""
     names = {"__name__": "the guide"}
     text = (DOCS / "guides" / f"{name}.md").read_text("utf-8")
     for number, block in enumerate(re.findall(r"^```python\n(.*?)^```$", text, re.S | re.M), 1):
         exec(compile(block, f"{name}.md, block {number}", "exec"), names)
-    assert {"transformers": "MyTrainer", "accelerate": "resumed"}[name] in names  # the last block has run
+    assert {"transformers": "MyTrainer", "trl": "EmaisError", "accelerate": "resumed"}[
+        name
+    ] in names  # the last block has run

@@ -104,6 +104,10 @@ def test_a_resume_with_another_number_of_processes(folder, alone, together, case
     assert_alike(alone[case], [trainer_runs.run(folder / "fewer", case, 1, checkpoint)])
 
 
+def test_a_run_that_ends_early(alone, together):
+    assert [run["early"]["steps"] for run in (alone, *together)] == [23, 23, 23]
+
+
 def test_what_is_refused(together):
     for run in together:
         assert "self-paced takes no process_group yet" in run["self-paced"]

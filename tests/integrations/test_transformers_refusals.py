@@ -31,7 +31,7 @@ def refused(trainer, words, **options):
         ({"batch_size": 4}, "'batch_size', which the Trainer decides by args.per_device_train_batch_size"),
         ({"num_samples": 4}, "the Trainer decides by len"),
         ({"num_steps": 9}, "the Trainer decides by args.max_steps"),
-        ({"effective_steps": True}, "effective_steps=True: a Trainer takes args.max_steps.*EffectiveSchedule"),
+        ({"effective_steps": 12.5}, "effective_steps=12.5: the Trainer decides .* pass effective_steps=True"),
         ({"process_group": None}, "the Trainer decides by the processes that torchrun"),
         ({"method": "presampling"}, "choose another method"),
     ],
@@ -96,7 +96,8 @@ def test_a_model_without_logits(tmp_path):
     sizes = {"vocab_size": tiny.VOCABULARY, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     model = BertForQuestionAnswering(BertConfig(**sizes, num_attention_heads=2))
     refused(
-        make(tmp_path, model=model), "BertForQuestionAnswering has no loss that is known per sample.*compute_loss_func"
+        make(tmp_path, model=model),
+        "BertForQuestionAnswering returns start_logits and end_logits.*not supported",
     )
     model = BertForQuestionAnswering(BertConfig(**sizes, num_attention_heads=2))
     own = {"compute_loss_func": lambda outputs, labels, num_items_in_batch=None: outputs.start_logits.sum(1)}
@@ -110,6 +111,38 @@ def test_a_reduced_loss(tmp_path):
         return torch.nn.functional.cross_entropy(outputs.logits, labels)
 
     refused(make(tmp_path, rest={"compute_loss_func": reduced}), r"shape \(4,\), got shape \(\).*one per sample")
+
+
+def test_a_loss_that_is_divided_by_items(tmp_path):
+    def divided(outputs, labels, num_items_in_batch=None):
+        return torch.nn.functional.cross_entropy(outputs.logits, labels, reduction="sum") / num_items_in_batch
+
+    refused(
+        make(tmp_path, rest={"compute_loss_func": divided}),
+        r"compute_loss_func raised TypeError.*num_items_in_batch=None.*shape \(N,\), one per sample",
+    )
+
+
+def test_the_mixin_comes_first():
+    with pytest.raises(EmaisError, match=r"class Last\(ImportanceMixin, Trainer\)"):
+
+        class Last(Trainer, ImportanceMixin):
+            pass
+
+
+def test_an_unknown_optimizer(tmp_path):
+    class Unknown(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            super().__init__(parameters, {"lr": 0.1})
+
+        def step(self, closure=None):
+            pass
+
+    model = tiny.classifier()
+    optimizer = Unknown(model.parameters())
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
+    rest = {"optimizers": (optimizer, schedule)}
+    refused(make(tmp_path, model=model, rest=rest), r'for Unknown: give importance=\{"rule": ...\} with one of linear')
 
 
 def test_minibatches_without_labels(tmp_path):
@@ -154,8 +187,18 @@ def test_a_checkpoint_of_a_plain_trainer(tmp_path):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
 
 
-def test_a_checkpoint_of_another_data_set(tmp_path):
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"dataset": 31}, "of 30 samples, and train_dataset has 31.*give the data set of that run"),
+        ({"per_device_train_batch_size": 5}, "minibatches of 4 samples, here 5: set per_device_train_batch_size=4"),
+        ({"importance": {"method": "emais"}}, "same importance= and seed: method is 'emais-auto' in the state"),
+        ({"importance": {"kappa": 3.0}}, "same importance= and seed: .*kappa is 1.0 in the state but 3.0"),
+    ],
+)
+def test_a_checkpoint_of_another_run(tmp_path, other, words):
     make(tmp_path, save_strategy="steps", save_steps=1).train()
-    trainer = make(tmp_path, dataset=tiny.classes(31))
-    with pytest.raises(EmaisError, match="num_samples is 30 in the state but 31"):
+    given = {**other, "dataset": tiny.classes(other.get("dataset", 30))}
+    trainer = make(tmp_path, **given)
+    with pytest.raises(EmaisError, match=words):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))

@@ -20,6 +20,10 @@ LINEAR = {"method": "emais", "warmup_epochs": 1, "rule": "linear"}
 NONE = LINEAR | {"rule": "none"}
 CASES = {
     "classes": (CLASSES, {"importance": LINEAR, "optim": "sgd"}),
+    "early": (  # after 23 steps, which are worth 24
+        CLASSES,
+        {"importance": LINEAR | {"effective_steps": True}, "optim": "sgd", "learning_rate": 0.5, "max_steps": 24},
+    ),
     "default": (CLASSES, {"importance": None, "max_steps": 12}),
     "sums": (CLASSES, {"importance": LINEAR, "gradient_accumulation_steps": 3, "max_steps": 7}),
     "texts": (TEXTS, {"importance": NONE}),
@@ -33,7 +37,7 @@ CASES = {
     "split": (CLASSES, {"importance": LINEAR, "accelerator_config": {"split_batches": True}, "size": GLOBAL}),
 }
 DISPATCHED = (CLASSES, {"importance": None, "accelerator_config": {"dispatch_batches": True}})
-RESUMED = ("classes", "long sums", "factors", "workers")
+RESUMED = ("classes", "early", "long sums", "factors", "workers")
 
 
 class Recorded(ImportanceTrainer):

@@ -121,8 +121,13 @@ def test_an_iterable_data_set_that_can_be_indexed(dataset, workers):
 @WORKERS
 def test_a_weighted_sampler_over_one(workers):
     sampler = emais.WeightedSampler(torch.ones(M), N)
-    loader = DataLoader(emais.ByIndex(Streaming(5), M), batch_sampler=sampler, num_workers=workers)
-    assert all(torch.equal(sampler.receive(batch["i"]).index, batch["i"]) for batch in loader)
+    dataset = emais.ByIndex(Streaming(5), M)
+    loader = sampler.loader(dataset, num_workers=workers)
+    assert all(torch.equal(draw.index, batch["i"]) for batch, draw in loader)
+    plain = DataLoader(dataset, batch_sampler=sampler, num_workers=workers)
+    assert [len(batch["i"]) for batch in plain] == [N] * len(sampler)
+    with pytest.raises(EmaisError, match=f"has 5 samples, the sampler {M} weights.*emais.ByIndex"):
+        sampler.loader(Streaming(5))
 
 
 def test_a_length_that_is_another():

@@ -199,3 +199,14 @@ def test_presampling_takes_the_batch_size_that_it_trains_on():
 
     loader = imp.loader(DataLoader(Noisy(), batch_size=8, shuffle=True), score=score)
     assert [len(batch[0]) for batch, _ in drawn(imp, loader)] == [8] * 5
+
+
+def test_what_other_libraries_read_of_a_loader():
+    """A sampler is not among it: what somebody made of one would have no draws."""
+    imp = emais.EMAIS(60, batch_size=8)
+    loader = imp.loader(DataLoader(range(60), batch_size=8, drop_last=True, collate_fn=list))
+    assert (loader.collate_fn, loader.drop_last, loader.pin_memory) == (list, False, False)
+    for name in ("sampler", "batch_sampler"):
+        assert not hasattr(loader, name)
+        with pytest.raises(emais.EmaisError, match=f"has no {name}, because the engine draws the samples"):
+            getattr(loader, name)

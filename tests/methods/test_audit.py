@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 from conftest import losses_of
-from torch.utils.data import TensorDataset
 
 import emais
 from emais import EmaisError
@@ -64,11 +63,11 @@ def assert_close_to_the_population(found):
 # ---- made-up gradients
 
 
-def observed(norms, epochs, dims=4, seed=0, **settings):
+def observed(norms, epochs, dims=4, seed=0, steps=None, **settings):
     """An audit of samples whose gradients are norms(step) (M,) long, in a direction that is drawn at each visit."""
     count, generator = len(norms(0)), torch.Generator().manual_seed(seed)
     imp = emais.create("audit", count, **settings)
-    for step in range(epochs * math.ceil(count / imp.batch_size)):
+    for step in range(steps or epochs * math.ceil(count / imp.batch_size)):
         draw = imp.draw()
         direction = torch.nn.functional.normalize(torch.randn(len(draw), dims, generator=generator))
         z = torch.zeros(len(draw), dims, requires_grad=True)
@@ -100,7 +99,7 @@ def test_norms_that_change_with_every_visit_promise_nothing(seed):
     assert found.n_ems_low <= 15
     assert found.n_ems == pytest.approx(15, rel=0.25)
     assert found.bound > 20  # which is why it is no forecast
-    assert "nothing to gain" in str(found)
+    assert "shows nothing to gain; a pilot with emais.audit can make sure" in str(found)
 
 
 def test_the_trend_is_that_of_the_norms():
@@ -133,6 +132,17 @@ def test_before_two_epochs_it_is_too_early():
         assert math.isnan(found.bound) == math.isnan(found.n_ems_low) == early
 
 
+def test_the_last_step_of_two_epochs_is_told_by_steps_not_by_samples():
+    """181 samples by 20: two epochs are 20 steps, and 19 of them have 2.1 times as many samples as there are."""
+    norms = torch.rand(181, generator=torch.Generator().manual_seed(0)) + 0.1
+    imp = observed(lambda step: norms, 2, batch_size=20, steps=19)
+    found = imp.finding()
+    assert found.epochs > 2
+    assert found.early
+    assert str(found).startswith("It is too early to say after 19 steps (2.1 epochs): it takes 20,")
+    assert not observed(lambda step: norms, 2, batch_size=20).finding().early
+
+
 def test_the_bound_is_not_in_the_words():
     norms = torch.rand(400) ** 4 + 1e-3
     found = observed(lambda step: norms * (1 + step % 7), 4, batch_size=20).finding()
@@ -161,6 +171,21 @@ def test_a_minibatch_that_is_not_finite_is_left_out():
     z = torch.zeros(10, 4, requires_grad=True)
     imp.observe((z * math.nan).sum(1), z, imp.draw())
     assert math.isfinite(imp.finding().n_ems)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 1e30])
+def test_gradients_that_are_not_finite_are_told_without_a_warning(value):
+    """Warnings are errors here: an infinite norm must not leave one behind. Also before two epochs."""
+    norms = torch.rand(100) + 0.1
+    for epochs in (4, 1):
+        imp = observed(lambda step: norms, epochs, batch_size=10)
+        for _ in range(15):
+            z = torch.zeros(10, 4, requires_grad=True)
+            imp.observe((z * torch.tensor([value, 1.0, -value, 0.0])).sum(1), z, imp.draw())
+        found = imp.finding()
+        assert not found.finite
+        assert math.isnan(found.n_ems)
+        assert "not finite" in str(found)
 
 
 # ---- in a loop
@@ -213,88 +238,3 @@ def test_a_resumed_audit_finds_the_same(task):
 def test_it_needs_num_steps_where_epochs_are_laid_out_on_a_device():
     with pytest.raises(EmaisError, match="need num_steps"):
         emais.create("audit", 96, batch_size=16, resident=True)
-
-
-# ---- the pilot
-
-
-@pytest.fixture
-def images():
-    """Samples of which every tenth has a wrong label, and noise that comes from torch's generator."""
-    x = torch.randn(300, 8)
-    return TensorDataset(x, (x[:, 0] > 0).long() ^ (torch.arange(300) % 10 == 0).long())
-
-
-def test_the_pilot_finds_what_a_real_run_has(images):
-    model = torch.nn.Linear(8, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    found = emais.audit(model, images, losses_of, optimizer, batch_size=10, steps=300)
-    imp = emais.EMAISAuto(300, batch_size=10, num_steps=300)
-    imp.attach(optimizer)
-    for batch, draw in imp.loader(images):
-        losses, z = losses_of(model, batch)
-        optimizer.zero_grad()
-        imp.loss(losses, z, draw).backward()
-        optimizer.step()
-    summary = imp.summary()
-    assert found.measured
-    assert "acts like" in str(found)
-    assert (found.steps, found.epochs) == (300, 10)
-    assert found.n_ems_low < summary.n_ems < found.n_ems_high  # of 30 steps, found of 50
-    assert found.n_ems > 12
-
-
-@pytest.mark.parametrize(
-    ("result", "message"),
-    [
-        (lambda losses, z: (losses.mean(), z), r'got \(\): .*reduction="none"'),
-        (lambda losses, z: losses, r"must return \(losses, logits\).* got Tensor"),
-        (lambda losses, z: (losses, z.detach()), "logits do not require grad"),
-        (lambda losses, z: (losses, None), "logits must be a tensor"),
-    ],
-)
-def test_a_loss_that_cannot_be_audited_is_refused_in_the_first_step(images, result, message):
-    model, calls = torch.nn.Linear(8, 2), []
-
-    def loss(net, batch):
-        calls.append(batch)
-        return result(*losses_of(net, batch))
-
-    with pytest.raises(EmaisError, match=message):
-        emais.audit(model, images, loss, torch.optim.SGD(model.parameters(), 0.1), batch_size=10, steps=30)
-    assert len(calls) == 1
-
-
-def test_what_cannot_be_drawn_from_is_refused(images):
-    class Stream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            yield from range(3)
-
-    model = torch.nn.Linear(8, 2)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with pytest.raises(EmaisError, match="Stream is an IterableDataset"):
-        emais.audit(model, Stream(), losses_of, optimizer, batch_size=10, steps=30)
-    for bad in (0, 2.5, "30"):
-        with pytest.raises(EmaisError, match="steps must be a whole number"):
-            emais.audit(model, images, losses_of, optimizer, batch_size=10, steps=bad)
-
-
-def test_an_optimizer_of_another_model_is_refused():
-    data = torch.utils.data.TensorDataset(torch.randn(40, 3), torch.randint(2, (40,)))
-    other = torch.optim.SGD(torch.nn.Linear(3, 2).parameters(), 0.1)
-    with pytest.raises(emais.EmaisError, match="no parameter of this model"):
-        emais.audit(torch.nn.Linear(3, 2), data, lambda m, b: None, other, batch_size=10, steps=4)
-
-
-def test_a_run_that_diverges_is_said_to_do_so():
-    torch.manual_seed(0)
-    data = torch.utils.data.TensorDataset(torch.full((40, 3), torch.nan), torch.randint(2, (40,)))
-    model = torch.nn.Linear(3, 2)
-
-    def losses(model, batch):
-        z = model(batch[0])
-        return torch.nn.functional.cross_entropy(z, batch[1], reduction="none"), z
-
-    found = emais.audit(model, data, losses, torch.optim.SGD(model.parameters(), 0.1), batch_size=10, steps=20)
-    assert not found.finite
-    assert "not finite" in str(found)

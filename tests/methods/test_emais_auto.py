@@ -403,3 +403,10 @@ def test_bad_settings(options, message):
 def test_tau_auto_says_where_it_is():
     with pytest.raises(EmaisError, match=r'emais.create\("emais-auto"'):
         emais.EMAIS(100, 10, tau="auto")
+
+
+def test_decisions_are_rarer_where_samples_are_many():
+    """A decision looks at all samples, so its share of a step must not grow with their number."""
+    assert emais.EMAISAuto(60_000, 128).period == 50
+    assert emais.EMAISAuto(400_000, 16).period == 400_000 // 16 // 20
+    assert emais.EMAISAuto(400_000, 16, period=30).period == 30

@@ -107,6 +107,43 @@ def test_it_falls_back_and_returns(resident):
     assert again.diagnostics.fallback_steps == steps
 
 
+@pytest.mark.parametrize("resident", [False, True])
+def test_the_warm_up_does_not_count(resident):
+    """Constant norms far from the weight of samples not seen yet: nothing is wrong with the sampler."""
+    norms = 20 * torch.exp(0.3 * torch.randn(2000, generator=torch.Generator().manual_seed(0)))
+    imp = emais.EMAIS(2000, 32, num_steps=300, fallback=True, resident=resident)
+    manual = imp.attach(None, rule="none")
+    for _ in range(300):
+        draw = imp.draw()
+        z = torch.zeros(32, 1, requires_grad=True)
+        imp.loss(z.squeeze(1) * norms[draw.index], z, draw)
+        manual.lr_scale()
+    assert imp.diagnostics.fallback_steps == 0
+    assert not bool((draw.r == 1).all())
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_a_sampler_with_a_bound_is_judged_with_it(resident):
+    """Four samples' gradients grow 10,000-fold: with the uniform draws of the bound the sampler is still better."""
+    settings = {"num_steps": 1500, "warmup_epochs": 1, "tau": 1e9, "start": "first", "kappa": 10.0, "bound": 4.0}
+    imp = emais.EMAIS(200, 10, fallback=True, resident=resident, **settings)
+    manual = imp.attach(None, rule="none")
+    norms = torch.exp(1.5 * torch.randn(200, generator=torch.Generator().manual_seed(0)))
+    norms[:4] = 1e-4
+    p = norms.double() / norms.double().sum()
+    for k in range(1500):
+        draw = imp.draw()
+        norms[:4] = 1e-4 if k < 20 else 1.0
+        z = torch.zeros(10, 1, requires_grad=True)
+        imp.loss(z.squeeze(1) * norms[draw.index], z, draw)
+        manual.lr_scale()
+    square = norms.double().square()
+    alone, mixed = (float((square / (200 * q)).mean()) for q in (p, 0.75 * p + 0.25 / 200))
+    assert alone > 1.5 * square.mean()
+    assert mixed < 0.8 * square.mean()
+    assert imp.diagnostics.fallback_steps == 0
+
+
 def test_hysteresis():
     watch = Fallback(arrays_on("cpu"))
     one = np.ones(4)

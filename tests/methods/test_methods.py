@@ -145,6 +145,7 @@ def test_draws_with_an_offset_have_the_stated_frequencies(task, name, resident):
     assert stats.chisquare(counts.double(), 2000 * N * p.double()).pvalue > 1e-3
 
 
+@pytest.mark.filterwarnings("ignore:.* no optimizer is attached")  # the literal one trains
 @pytest.mark.parametrize("augmented", [False, True])
 def test_rais_is_the_literal_one(task, augmented):
     literal = LiteralRAIS(M, N, M, math.ceil(2 * M / N))

@@ -268,10 +268,13 @@ def test_methods_that_look_at_gradients_refuse_norms(method):
 
 
 @pytest.mark.parametrize("method", ["emais", "emais-auto"])
-def test_a_norm_below_0_is_none(method):
-    """It is counted and left out, as one that is not finite; the sample keeps its weight."""
+def test_a_norm_below_0_is_refused(method):
+    """One that is NaN is counted and left out; the sample keeps its weight."""
     imp = emais.create(method, 8, batch_size=4, warmup_epochs=0)
     z = torch.zeros(4, 2, requires_grad=True)
-    imp.loss(z.sum(1), z, imp.draw(), norms=torch.tensor([1.0, -1.0, 2.0, 3.0]))
+    draw = imp.draw()
+    with pytest.raises(EmaisError, match=r"norms must be at least 0, got -1\.5 at place 1"):
+        imp.loss(z.sum(1), z, draw, norms=torch.tensor([1.0, -1.5, 2.0, 3.0]))
+    imp.loss(z.sum(1), z, draw, norms=torch.tensor([1.0, torch.nan, 2.0, 3.0]))  # the draw was not used up
     assert imp.diagnostics.nonfinite == 1
     assert imp.probabilities().min() > 1e-3

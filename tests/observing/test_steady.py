@@ -14,12 +14,12 @@ from emais.observing.steady import SteadyMoments
 from emais.statistics.arrays import arrays_on
 
 
-def factors(grads, method="emais-auto", batch_size=32, steps=400, **settings):
+def factors(grads, method="emais-auto", batch_size=32, steps=400, rule="steady", **settings):
     """The factors of a run whose samples always have these gradients (M, D)."""
     imp = emais.create(method, len(grads), batch_size, num_steps=steps, **settings)
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=0.0)
-    imp.attach(optimizer, rule="steady")
+    imp.attach(optimizer, rule=rule)
     found = []
     for _ in range(steps):
         draw = imp.draw()
@@ -129,6 +129,17 @@ def test_nonfinite_minibatches_change_nothing():
         moments.close(np.array([bad, 1.0, 1.0, 1.0]), 2)
     assert torch.equal(moments.saved, before)
     assert moments.gain(2) == 1
+
+
+def test_the_bound_is_one_of_the_gain_and_max_scale_one_of_the_factor():
+    torch.manual_seed(0)
+    grads = torch.zeros(400, 2)
+    grads[:8] = 100 * torch.randn(8, 2)
+    imp, found = factors(grads, "emais-auto", 8, rule="steady-sqrt", bound=1000.0)
+    assert max(found) == imp.monitor.bound == math.sqrt(STEADY_MAX)
+    assert imp.summary().bounded > 0
+    _, found = factors(grads, "emais-auto", 8, rule="steady-sqrt", bound=1000.0, max_scale=5.0)
+    assert math.sqrt(STEADY_MAX) < max(found) <= 5
 
 
 def test_adam_takes_the_root():

@@ -8,7 +8,7 @@ import torch
 
 import emais
 from emais.observing import summary
-from emais.observing.summary import RecentWindows, Summary
+from emais.observing.summary import RecentWindows, RunCounts, Summary
 from emais.statistics.arrays import arrays_on
 
 M, N = 50, 8
@@ -25,7 +25,7 @@ def stream(seed, steps, grads, p):
         recent.look(r[index], norms, joins=False)
         total = r[index] @ grads[index]
         recent.close(np.array([*arrays.moments(r[index], norms), total @ total]), 2.0, N)
-    return recent.summary(steps, 2.0 * steps, 0, "steady", 10.0)
+    return recent.summary(RunCounts(0, 0, steps, steps, 2.0 * steps), "steady", 10.0)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_nothing_to_gain_has_no_score():
     grads /= np.linalg.norm(grads, axis=1, keepdims=True)  # all norms are 1: no sampler beats uniform
     found = stream(0, 200, grads, np.full(M, 1 / M))
     assert math.isnan(found.score)
-    assert "could gain nothing" in str(found)
+    assert "show no room" in str(found)
 
 
 @pytest.mark.parametrize("resident", [False, True])
@@ -73,7 +73,7 @@ def test_of_an_engine(resident):
     y, model = (x[:, 0] > 0).long(), torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     imp = emais.EMAISAuto(300, 20, num_steps=200, resident=resident)
-    assert str(imp.summary()) == "No step was observed yet."
+    assert str(imp.summary()) == "No minibatch was observed yet."
     imp.attach(optimizer)
     applied = []
     for _ in range(200):
@@ -90,7 +90,9 @@ def test_of_an_engine(resident):
     assert found.score_low < found.score < found.score_high < 1
     assert found.n_ems > 25
     assert found.max_r <= 10
-    assert f"200 steps with the rule steady were worth {sum(applied):.0f}." in str(found)
+    assert f"200 minibatches were worth {sum(applied):.0f} (rule steady" in str(found)
+    assert str(found).endswith(f"steps_saved is {found.steps_saved:.0f}.")
+    assert found.as_dict()["n_ems"] == found.n_ems
     for word in ("accuracy", "test error", "better model"):
         assert word not in str(found)
 
@@ -108,7 +110,7 @@ def test_bad_gradients_leave_it_alone(known):
             bad = math.nan if k % 2 else math.inf
             recent.look(r[index], np.where(norms > 1, bad, norms), joins=False)
             recent.close(np.full(4, bad), 2.0, N)
-    found = recent.summary(60, 100.0, 0, "steady", 10.0)
+    found = recent.summary(RunCounts(0, 0, 60, 60, 100.0), "steady", 10.0)
     assert (found.score, found.n_ems, found.max_share) == (want.score, want.n_ems, want.max_share)
     assert found.steps_saved == 40
 
@@ -137,3 +139,63 @@ def test_a_resume_between_two_minibatches_of_a_step_has_the_same_summary(residen
         step.lr_scale()
     assert again.summary() == imp.summary()
     assert imp.summary().batch_size == 20
+
+
+def drifting(norms, batch_size, steps=200):
+    """The summary of EMAIS whose gradients are norms (M,), times a scale that falls to a half in every 100 steps."""
+    imp = emais.EMAIS(len(norms), batch_size, num_steps=steps, warmup_epochs=1)
+    manual = imp.attach(None, rule="none")
+    for step in range(steps):
+        draw = imp.draw()
+        z = torch.ones(batch_size, 1, requires_grad=True)
+        imp.loss((z * norms[draw.index, None] * 0.5 ** (step / 100)).sum(1), z, draw)
+        manual.lr_scale()
+    return imp.summary()
+
+
+@pytest.mark.parametrize("batch_size", [2, 4, 32])
+def test_identical_samples_whose_gradients_shrink_leave_nothing_to_gain(batch_size):
+    found = drifting(torch.ones(1000), batch_size)
+    assert math.isnan(found.score)
+    assert math.isnan(found.n_ems)
+    assert "hardly differed" in str(found)
+
+
+def test_gradients_that_shrink_do_not_move_the_score():
+    rng, scores = np.random.default_rng(0), []
+    norms = np.exp(rng.normal(size=M))
+    p = norms**0.5 / (norms**0.5).sum()
+    arrays, r = arrays_on("cpu"), 1 / (M * p)
+    for factor in (1.0, 0.995):
+        recent = RecentWindows(1000, arrays)
+        for step in range(1000):
+            index = rng.choice(M, N, p=p)
+            drawn = norms[index] * factor**step
+            recent.look(r[index], drawn, joins=False)
+            recent.close(np.array([*arrays.moments(r[index], drawn), (r[index] @ drawn) ** 2]), 1.0, N)
+        scores.append(recent.summary(RunCounts(0, 0, 1000, 1000, 1000.0), "none", 10.0))
+    square, best = (norms**2).mean(), norms.mean() ** 2
+    truth = ((norms**2 / p).mean() / M - best) / (square - best)
+    for found in scores:
+        assert found.score_low < truth < found.score_high
+    assert scores[1].score_high - scores[1].score_low < 0.2
+
+
+def test_a_run_of_bad_gradients_is_called_that():
+    imp = emais.EMAIS(100, 10, num_steps=100)
+    imp.attach(None, rule="linear")
+    for _ in range(20):
+        draw = imp.draw()
+        z = torch.ones(10, 1, requires_grad=True)
+        imp.loss((z * math.nan).sum(1), z, draw)
+    found = imp.summary()
+    assert found.nonfinite == 200
+    assert "200 gradient norms were not finite" in str(found)
+    assert "20 minibatches were observed, and the attached optimizer made no step" in str(found)
+
+
+def test_one_sample_a_minibatch_has_no_pairs():
+    found = drifting(torch.rand(50) + 0.5, 1)
+    assert math.isnan(found.score)
+    assert found.n_ems > 0
+    assert "gradient of 1 sample had" in str(found)

@@ -3,6 +3,7 @@
 import copy
 import doctest
 import importlib
+import importlib.util
 import json
 import re
 
@@ -38,6 +39,24 @@ def run_card(name):
 def bytes_a_sample(name):
     used = emais.create(name, M).nbytes()
     return f"{used / M:.2f}" if used else "0"
+
+
+# ---- the walk of one step
+
+
+def test_the_walk_of_a_step_has_as_many_calls_as_the_page_says():
+    pinned = re.search(r"^torch==([\d.]+)", (DOCS.parent / "constraints.txt").read_text(), re.M)[1]
+    if not torch.__version__.startswith(pinned):
+        pytest.skip(f"the page counts the calls that torch {pinned} makes")
+    place = DOCS.parent / "benchmarks" / "calls.py"
+    calls = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("calls", place))
+    spec.loader.exec_module(calls)
+    page = (DOCS / "architecture.md").read_text()
+    stated = (
+        r"takes (\d+) calls of\s+Python functions in (\d+) modules, with (\d+) changes of module\. (\d+) of the calls"
+    )
+    found = calls.calls_of_a_step()
+    assert re.search(stated, page).groups() == tuple(map(str, (*calls.counts(found), calls.group_reads(found))))
 
 
 # ---- the method cards
@@ -174,6 +193,7 @@ def test_own_method_refuses_the_state_of_another_decay(page):
         other.load_state_dict(imp.state_dict())
 
 
+@pytest.mark.filterwarnings("ignore:.* no optimizer is attached")  # it trains nothing
 def test_own_method_runs_resident_as_on_the_host(page, noisy):
     """The same class with torch in place of numpy gives the same probabilities."""
     x, y = noisy.tensors
@@ -318,3 +338,8 @@ def test_a_number_that_was_never_measured_is_not_printed(render, call):
     page = render.environment(render.Facts([])).from_string("{{ " + call + " }}")
     with pytest.raises(LookupError, match=r"no runs of .*(emais|sgd-scan)"):
         page.render()
+
+
+def test_the_readme_is_short():
+    """At most 900 words, code and tables included."""
+    assert len(README.read_text("utf-8").split()) <= 900

@@ -1,5 +1,6 @@
-"""Every example, and the loop that the README shows, runs as it stands."""
+"""Every example, and the loop that the README shows, runs as it stands; the plain loop changes in five lines."""
 
+import difflib
 import json
 import re
 import runpy
@@ -9,17 +10,48 @@ import torch
 from places import ROOT
 
 # run by tests/distributed, tests/integrations and tests/ray_train
-ELSEWHERE = {path.stem for path in (ROOT / "examples").glob("distributed_*.py")}
+ELSEWHERE = {path.stem for path in (ROOT / "examples").glob("distributed_*.py")} | {"11_tensorboard", "13_trl"}
 TOLD = {"05_weighted_sampling": "of the rare classes"}  # by examples without importance sampling of losses
 
 
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem not in ELSEWHERE)
+PAIR = [ROOT / "examples" / "01_five_lines" / name for name in ("before.py", "after.py")]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_example_runs_and_reports(path, capsys):
     runpy.run_path(str(path), run_name="__main__")
     assert TOLD.get(path.stem, "S(W)") in capsys.readouterr().out
+
+
+def test_the_plain_loop_changes_in_five_lines():
+    """And in the import: three lines are replaced, two are added, each has its number."""
+    before, after = (path.read_text("utf-8").splitlines() for path in PAIR)
+    changes = [line for line in difflib.ndiff(before, after) if line[:2] in ("+ ", "- ")]
+    new = [line[2:] for line in changes if line[0] == "+"]
+    assert new[0] == "import emais"
+    assert [re.search(r"# (\d)  ", line)[1] for line in new[1:]] == list("12345")
+    assert len(changes) - len(new) == 3
+
+
+@pytest.mark.parametrize("path", PAIR, ids=lambda path: path.stem)
+def test_the_pair_of_the_plain_loop_learns(path, capsys):
+    runpy.run_path(str(path), run_name="__main__")
+    losses = [float(loss) for loss in re.findall(r"training loss ([\d.]+)", capsys.readouterr().out)]
+    assert len(losses) == 10
+    assert losses[-1] < 0.2 < losses[0]
+
+
+def test_a_resumed_run_is_the_run_that_was_never_stopped(capsys):
+    runpy.run_path(str(ROOT / "examples" / "12_resume.py"))
+    told = capsys.readouterr().out
+    assert "the same parameters to the bit: True; the same log: True" in told
+    assert f"at steps {list(range(20, 301, 20))}" in told
+
+
+def test_examples_are_short():
+    paths = [path for path in (ROOT / "examples").rglob("*.py") if not path.stem.startswith("distributed_")]
+    assert [path.name for path in paths if len(path.read_text("utf-8").splitlines()) >= 80] == []
 
 
 def test_the_notebook_runs(capsys):

@@ -6,7 +6,7 @@ import re
 import pytest
 from places import DOCS, ROOT
 
-ELSEWHERE = ("lightning", "transformers", "accelerate")  # guides that tests/integrations runs
+ELSEWHERE = ("lightning", "transformers", "trl", "accelerate")  # guides that tests/integrations runs
 PAGES = {path.stem: path for path in [DOCS / "tutorial.md", *sorted((DOCS / "guides").glob("[a-z]*.md"))]}
 
 
@@ -48,13 +48,13 @@ def test_the_tutorial_says_what_happens(capsys):
     assert sum(seen["n_ems"] for seen in late) / len(late) > 40  # "a gain"
     assert sum(seen["score"] for seen in late) / len(late) < 0.8
     for seen in late:
-        assert seen["lr_scale"] == pytest.approx(seen["n_ems"] / 32, rel=1e-5)  # "for SGD it is N_ems / N"
+        assert 1 < seen["lr_scale"] <= 10  # "how many ordinary steps this one is worth"
     assert losses[names["often"]].mean() > 10 * losses[names["rarely"]].mean()
 
 
 def test_the_tutorial_changes_the_five_lines_of_the_readme():
     """The same calls under the same numbers, and nothing but them."""
-    calls = ["emais.EMAIS", "imp.loader(", "imp.attach(", "draw in loader", "imp.loss("]
+    calls = ["emais.EMAISAuto(", "imp.loader(", "imp.attach(", "draw in loader", "imp.loss("]
     for page in (PAGES["tutorial"], DOCS.parent / "README.md"):
         marked = re.findall(r"^(.*?)  # ([1-5])  ", page.read_text("utf-8"), re.M)
         assert [number for _, number in marked] == list("12345"), page
@@ -69,7 +69,7 @@ def test_the_guide_to_the_diagnostics_names_all_of_them(capsys):
     assert int(size) > 64
     summary, _, step = PAGES["diagnostics"].read_text("utf-8").partition("## The numbers of one step")
     for text, known in (
-        (step, names["report"].as_dict()),
+        (step, names["report"].as_dict().keys() - names["imp"].report().keys()),
         (summary, vars(names["summary"]).keys() - {"batch_size", "rule"}),
     ):
         table = re.findall(r"^\| (`.*?`) \|", text, re.M)

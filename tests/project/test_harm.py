@@ -125,7 +125,7 @@ def test_the_tuned_setting_is_the_best_of_those_that_never_diverge(harm, made, m
     """By the mean over all tuning seeds: the best with the first seed alone is another, and the very best diverges."""
     calls = []
 
-    def train(problem, entry, setting, seed, planned, folders):
+    def train(problem, entry, setting, seed, planned, folders, scale_decay):
         calls.append((setting, seed))
         loss = {0.3: 0.1, 0.1: 0.2, 0.03: 0.15}.get(setting.rate, 5.0) + 20 * setting.decay
         if setting.rate == 0.03 and seed > 100:
@@ -145,7 +145,7 @@ def test_the_tuned_setting_is_the_best_of_those_that_never_diverge(harm, made, m
 
 @pytest.mark.parametrize(("lowest", "tried"), [(0.1, set()), (0.003, {0.003, 0.001}), (1.0, {3.0})])
 def test_tuning_goes_on_where_the_best_rate_is_at_an_edge(harm, made, monkeypatch, tmp_path, lowest, tried):
-    def train(problem, entry, setting, seed, planned, folders):
+    def train(problem, entry, setting, seed, planned, folders, scale_decay):
         return made(entry, setting, seed, valid_loss=abs(math.log(setting.rate / lowest)))
 
     monkeypatch.setattr(harm.suite, "train", train)

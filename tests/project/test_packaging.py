@@ -132,6 +132,7 @@ def test_an_integration_names_the_extra_that_it_needs(monkeypatch, name):
 # ---- the archives
 
 
+@pytest.mark.launched
 def test_archives_are_complete_and_the_tests_in_them_run(check_dist, tmp_path):
     """Built from a copy, so that nothing here changes: then some of the unpacked tests, on the unpacked package."""
     source, made = tmp_path / "source", tmp_path / "dist"

@@ -3,16 +3,24 @@
 import doctest
 import importlib
 import inspect
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
+from browser import CHROMIUM, Browser
+from page_checks import accessible, fits
 from places import ROOT
 
 import emais
+from emais.experiments.report.gallery import write_gallery
 
 DOCS = ROOT / "docs"
 API = "\n".join(path.read_text("utf-8") for path in sorted((DOCS / "api").glob("*.md")))
+DARK = "#1e2129"  # behind the text of the dark scheme of the theme
+GALLERY = "emais.experiments.report.gallery.write_gallery"
 ENTRIES = re.findall(r"^::: (.*)$", API, re.M)
 
 
@@ -46,7 +54,7 @@ def test_every_page_is_in_the_navigation_once(settings):
     found = pages(settings["nav"])
     own = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if "templates" not in path.parts}
     assert len(found) == len(set(found))
-    assert set(found) == own | {"index.md", "changelog.md"}
+    assert set(found) == own | {"index.md", "changelog.md", "tour.md"}
 
 
 def test_nothing_is_loaded_from_elsewhere(settings):
@@ -57,6 +65,49 @@ def test_nothing_is_loaded_from_elsewhere(settings):
     styles = "".join((DOCS / name).read_text() for name in settings["extra_css"])
     assert "http" not in styles
     assert "@import" not in styles
+
+
+def luminance(colour):
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+    return sum(share * v for share, v in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one, other):
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_can_be_read():
+    """Links on white and on the dark background, and white on the header: 4.5 at least (WCAG AA)."""
+    colours = dict(re.findall(r"--([\w-]*teal): (#\w{6})", (DOCS / "site.css").read_text()))
+    for name in ("teal", "dark-teal"):
+        assert contrast(colours[name], "#ffffff") >= 4.5
+    assert contrast(colours["light-teal"], DARK) >= 4.5
+
+
+PAGES = ("index.html", "api/engines.html", "guides/logging.html", "tour.html")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed here")
+def test_pages_of_the_site_in_a_browser(tmp_path):
+    """Only where mkdocs is installed: `make site` does it."""
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("material")
+    made = tmp_path / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(made)]
+    subprocess.run(command, cwd=ROOT, check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True)
+    with Browser(tmp_path / "profile") as browser:
+        for page in PAGES:
+            for width in (1200, 400):
+                size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+                browser.call("Emulation.setDeviceMetricsOverride", **size)
+                browser.open(made / page)
+                fetched = browser.run("performance.getEntriesByType('resource').map(e => e.name)")
+                assert [name for name in fetched if not name.startswith(("file:", "data:"))] == []
+                assert fits(browser)
+                # icons without a label of their own are in links and buttons that have one
+                assert [problem for problem in accessible(browser) if problem != "no label"] == [], page
 
 
 def test_the_reference_has_every_public_name():
@@ -71,9 +122,14 @@ def test_the_reference_has_every_public_name():
 
 
 def test_the_reference_has_nothing_but_public_names(site_text):
-    """Which file something is in may change: an entry begins at `emais` or at `emais.functional`."""
+    """Which file something is in may change: an entry begins at `emais` or at `emais.functional`.
+
+    The gallery is the one exception: `emais` alone does not import what makes pages.
+    """
     public = {*emais.__all__}
-    for entry in ENTRIES:
+    assert GALLERY in ENTRIES
+    assert write_gallery.__module__ == GALLERY.rpartition(".")[0]
+    for entry in sorted({*ENTRIES} - {GALLERY}):
         if re.fullmatch(r"[\w.]+", entry):
             first, *rest = entry.removeprefix("emais.").split(".")
             assert first in public, entry

@@ -1,10 +1,11 @@
 """Effective steps: a torch scheduler driven at fractional places, and RAIS's gain that drives it."""
 
+import copy
 import math
 
 import pytest
 import torch
-from conftest import losses_of
+from conftest import WatchedSGD, losses_of
 from torch import nn
 from torch.optim import lr_scheduler as S
 
@@ -40,23 +41,19 @@ def plain_rates(kind):
     return rates
 
 
-class Constant:
-    """Attached optimizers whose factor is always the same."""
-
-    steps, minibatches = 0, 1
-
-    def __init__(self, factor):
-        self.applied = factor
+def move(schedule, imp, factor):
+    """A step of the optimizer with this factor, and the schedule's."""
+    schedule.optimizer.step()
+    imp.progress.add(factor)
+    schedule.step()
 
 
 def driven(kind, factor, steps):
     optimizer, scheduler, imp = fresh(kind)
-    imp.attached = Constant(factor)
     schedule = EffectiveSchedule(scheduler, imp)
     for _ in range(steps):
         yield optimizer.param_groups[0]["lr"], schedule
-        optimizer.step()
-        schedule.step()
+        move(schedule, imp, factor)
 
 
 @pytest.mark.parametrize("kind", SCHEDULERS)
@@ -83,35 +80,30 @@ def test_a_function_of_t_and_a_tensor_rate():
     lr = torch.tensor(0.3)
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=lr)
     imp = emais.create("rais", 96, batch_size=16, num_steps=T)
-    imp.attached = Constant(1.5)
     schedule = EffectiveSchedule(lambda t: 1 - t / T, imp, optimizer=optimizer)
     for k in range(T):
         assert float(lr) == pytest.approx(0.3 * (1 - min(1.5 * k / T, 1)), abs=1e-7)
-        schedule.step()
+        move(schedule, imp, 1.5)
     assert optimizer.param_groups[0]["lr"] is lr
 
 
 @pytest.mark.parametrize("at", [0, 1, 17])
 def test_resume(at):
     optimizer, scheduler, imp = fresh("sequence")
-    imp.attached = Constant(1.37)
     schedule = EffectiveSchedule(scheduler, imp)
     rates = []
     for k in range(25):
         if k == at:
             saved = schedule.state_dict(), optimizer.state_dict()
         rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        schedule.step()
+        move(schedule, imp, 1.37)
     optimizer, scheduler, imp = fresh("sequence")
-    imp.attached = Constant(1.37)
     again = EffectiveSchedule(scheduler, imp)
     optimizer.load_state_dict(saved[1])
     again.load_state_dict(saved[0])
     for k in range(at, 25):
         assert optimizer.param_groups[0]["lr"] == rates[k]
-        optimizer.step()
-        again.step()
+        move(again, imp, 1.37)
     with pytest.raises(EmaisError, match="another kind of schedule"):
         EffectiveSchedule(lambda t: t, imp, optimizer=optimizer).load_state_dict(saved[0])
 
@@ -122,6 +114,8 @@ def test_resume(at):
         (lambda o: S.ReduceLROnPlateau(o), "ReduceLROnPlateau follows a metric"),
         (lambda o: S.OneCycleLR(o, 1.0, total_steps=9), "OneCycleLR moves the momentum.*cycle_momentum=False"),
         (lambda o: S.CyclicLR(o, 0.1, 0.2), "CyclicLR moves the momentum"),
+        (lambda o: S.SequentialLR(o, [S.LinearLR(o), S.CyclicLR(o, 0.1, 0.2)], [5]), "CyclicLR moves the momentum"),
+        (lambda o: S.ChainedScheduler([S.OneCycleLR(o, 1.0, total_steps=9)]), "OneCycleLR moves the momentum"),
         (lambda o: lambda t: t, "needs optimizer="),
         (lambda o: None, "needs optimizer="),
         (lambda o: o, "SGD is not a torch LRScheduler"),
@@ -137,10 +131,8 @@ def test_what_cannot_be_driven_is_refused(make, message):
 def test_rais_rule_is_the_gain_from_averaged_moments(task, resident):
     dataset, model = task
     imp = emais.create("rais", 96, batch_size=16, warmup_epochs=1, resident=resident)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    optimizer = WatchedSGD(model.parameters(), lr=0.5)
     imp.attach(optimizer)
-    used = []
-    optimizer.register_step_pre_hook(lambda o, *_: used.append(float(o.param_groups[0]["lr"]) / 0.5))
     averages = [0.0, 0.0, 0.0]
     for k in range(1, 40):
         draw = imp.draw()
@@ -154,8 +146,8 @@ def test_rais_rule_is_the_gain_from_averaged_moments(task, resident):
         imp.loss(losses, z, draw).backward()
         optimizer.step()
         gain = max(1.0, 1 + (corrected[0] - corrected[1]) / (16 * corrected[2]))
-        assert used[-1] == pytest.approx(gain, rel=1e-5)
-    assert used[-1] > 1.01
+        assert optimizer.applied[-1] == pytest.approx([0.5 * gain], rel=1e-5)
+    assert optimizer.applied[-1][0] > 0.5 * 1.01
 
 
 def test_a_schedule_ends_where_its_scheduler_does():
@@ -163,11 +155,9 @@ def test_a_schedule_ends_where_its_scheduler_does():
     for make in (SCHEDULERS["cosine"], lambda o: S.OneCycleLR(o, 0.3, total_steps=T, cycle_momentum=False)):
         optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
         imp = emais.create("rais", 96, batch_size=16)
-        imp.attached = Constant(1.5)
         schedule = EffectiveSchedule(make(optimizer), imp)
         for _ in range(2 * T):
-            optimizer.step()
-            schedule.step()
+            move(schedule, imp, 1.5)
         assert schedule.t_eff == schedule.num_steps in (T, T - 1)
         assert optimizer.param_groups[0]["lr"] < 1e-4
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
@@ -214,17 +204,95 @@ def test_a_resume_goes_on_to_the_end_of_the_schedule_that_was_saved(saved, made)
     """Also from beyond the present end: the rate never goes back, nor below 0."""
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
     imp = emais.create("rais", 96, batch_size=16)
-    imp.attached = Constant(1.0)
     first = EffectiveSchedule(S.CosineAnnealingLR(optimizer, saved), imp, num_steps=1000)
     for _ in range(15):
-        optimizer.step()
-        first.step()
+        move(first, imp, 1.0)
     rate = optimizer.param_groups[0]["lr"]
     second = EffectiveSchedule(S.CosineAnnealingLR(optimizer, made), imp)
     second.load_state_dict(first.state_dict())
     assert second.num_steps == max(saved, 15)
     for _ in range(10):
-        optimizer.step()
-        second.step()
+        move(second, imp, 1.0)
     assert second.t_eff == second.num_steps
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0 if saved == 20 else rate, abs=1e-9)
+
+
+# ---- states that cannot be
+
+
+def saved_and_fresh(kind):
+    _, scheduler, imp = fresh(kind)
+    schedule = EffectiveSchedule(scheduler, imp)
+    for _ in range(12):
+        move(schedule, imp, 1.3)
+    _, scheduler, imp = fresh(kind)
+    return schedule.state_dict(), EffectiveSchedule(scheduler, imp)
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_every_kind_takes_its_own_state(kind):
+    state, schedule = saved_and_fresh(kind)
+    schedule.load_state_dict(state)
+    assert schedule.state_dict() == state
+
+
+SPOILT = [
+    {"t_eff": math.nan},
+    {"t_eff": -5.0},
+    {"t_eff": "x"},
+    {"t_eff": 1e9},
+    {"pending": math.inf},
+    {"place": None},
+    {"place": 10**6},
+    {"place": 10**6, "t_eff": 1e6},
+    {"place": 2.0},
+    {"low": None},
+    {"low": []},
+    {"low": [-1.0]},
+    {"high": [math.nan]},
+    {"high": None},
+    {"scheduler": {}},
+    {"scheduler": {"T_max": None}},
+    {"scheduler": 5},
+    {"other": 1},
+]
+
+
+@pytest.mark.parametrize("kind", ["cosine", "exponential", "sequence"])
+@pytest.mark.parametrize("change", [*SPOILT, "t_eff", "place", "scheduler", "low", "high", None], ids=repr)
+def test_a_state_that_is_refused_changes_nothing(kind, change):
+    state, schedule = saved_and_fresh(kind)
+    before = copy.deepcopy(schedule.state_dict()), schedule.get_last_lr()
+    if isinstance(change, str):
+        del state[change]
+    wrong = None if change is None else state if isinstance(change, str) else state | change
+    with pytest.raises(EmaisError):
+        schedule.load_state_dict(wrong)
+    assert (schedule.state_dict(), schedule.get_last_lr()) == before
+
+
+def test_a_state_whose_scheduler_is_damaged_is_refused():
+    for path, value in (("T_max", None), ("base_lrs", []), ("last_epoch", "x"), ("eta_min", math.nan)):
+        state, schedule = saved_and_fresh("cosine")
+        state["scheduler"] = state["scheduler"] | {path: value}
+        with pytest.raises(EmaisError, match=f"scheduler.{path}"):
+            schedule.load_state_dict(state)
+
+
+def test_a_step_that_the_schedule_has_not_followed_yet_is_saved():
+    optimizer, scheduler, imp = fresh("cosine")
+    schedule = EffectiveSchedule(scheduler, imp)
+    optimizer.step()
+    imp.progress.add(1.7)
+    state = schedule.state_dict()
+    schedule.step()
+    optimizer, scheduler, imp = fresh("cosine")
+    optimizer.step()
+    again = EffectiveSchedule(scheduler, imp)
+    again.load_state_dict(state)
+    again.step()
+    assert again.t_eff == schedule.t_eff == 1.7
+    assert again.get_last_lr() == schedule.get_last_lr()
+    del state["pending"]  # as 0.1.0 saved it
+    again.load_state_dict(state)
+    assert again.t_eff == 0

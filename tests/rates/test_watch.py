@@ -111,3 +111,16 @@ def test_a_scheduler_that_is_stepped_once_an_epoch_is_told(problem, epochs):
 
     (message,) = train(problem, each_epoch)
     assert "per_epoch=True" in message
+
+
+def test_a_rate_that_never_moved_is_told_in_careful_words(problem):
+    """An epoch scheduler, stepped after the pass: with num_steps one pass is the whole run."""
+
+    def after_the_pass(optimizer, imp):
+        S.CosineAnnealingLR(optimizer, 13)
+        return lambda: None
+
+    (message,) = train(problem, after_the_pass)
+    assert "the learning rate never moved. If it was to fall" in message
+    assert "A constant rate is fine" in message
+    assert train(problem, after_the_pass, method="sgd-scan") == []  # no step was saved

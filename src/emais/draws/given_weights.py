@@ -59,6 +59,19 @@ def check_weights(weights: np.ndarray) -> None:
         )
 
 
+def checked_replacement(replacement: object, weights: np.ndarray, batch_size: int) -> bool:
+    """Whether to draw with replacement, or say why that cannot be done without."""
+    if not isinstance(replacement, bool):
+        raise EmaisError(f"replacement must be True or False, got {replacement!r}")
+    positive = np.count_nonzero(weights)
+    if not replacement and positive < batch_size:
+        raise EmaisError(
+            f"replacement=False needs at least batch_size={batch_size} weights above 0, got {positive}: lower "
+            "batch_size, or draw with replacement"
+        )
+    return replacement
+
+
 def _numbers(values: Any) -> np.ndarray:
     """A float64 array on the host, of whatever numbers were given."""
     try:

@@ -37,6 +37,15 @@ def mix(*words: int) -> int:
     return x
 
 
+def seed_of_rank(seed: int, rank: int) -> int:
+    """The seed of what each process does in its own way, as augmentation; of rank 0 the seed that was given.
+
+    >>> seed_of_rank(5, 0), seed_of_rank(5, 1) == seed_of_rank(5, 2)
+    (5, False)
+    """
+    return seed if rank == 0 else mix(seed, rank, 2) >> 1
+
+
 class Uniforms:
     """`rows` x `n` uniform numbers in [0, 1 - 2^-52], float64, for each step.
 

@@ -16,7 +16,7 @@ class WeightUpdate:
     """What one process tells the others when it changes weights."""
 
     drawn: int  # the step that it has drawn up to
-    received: int  # the step of the minibatch that its loop has got; 0: not known
+    delivered: int | None  # minibatches that its loop has got; None: not known
     loaded: str | None  # a name for the state that was loaded since the last update
     samples: np.ndarray
     values: np.ndarray
@@ -37,11 +37,11 @@ def check_together(updates: list[WeightUpdate]) -> None:
     for rank, update in enumerate(updates):
         if update.problem:
             raise EmaisError(f"rank {rank} gave an update that cannot be made, so nobody makes one: {update.problem}")
-    if len({update.received for update in updates if update.received}) > 1:
-        told = ", ".join(f"rank {rank} received step {update.received}" for rank, update in enumerate(updates))
+    steps = {rank: update.delivered for rank, update in enumerate(updates) if update.delivered is not None}
+    if len(set(steps.values())) > 1:
+        told = ", ".join(f"rank {rank} is at step {step}" for rank, step in steps.items())
         raise EmaisError(
-            f"the processes call update() at different steps: {told}. Each must call it at the same place of the loop, "
-            "and receive() once for each minibatch"
+            f"the processes call update() at different steps: {told}. Each must call it at the same place of the loop"
         )
     if len({update.loaded for update in updates}) > 1:
         told = ", ".join(f"rank {rank} has loaded {update.loaded or 'none'}" for rank, update in enumerate(updates))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import signal
 import socketserver
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from .runs.store import Results
 
 LOOPBACK = "127.0.0.1"
 PORT = 8717
+POLL_S = 0.5  # seconds; some systems do not let a signal end a wait
 # a page of another name that leads here (DNS rebinding) is refused; the port may be another one: a tunnel's
 OWN_NAMES = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 HEADERS = {
@@ -152,12 +156,29 @@ class PageHandler(BaseHTTPRequestHandler):
 
 
 def watch(path: Path, port: int = PORT) -> None:
-    """Serve the page until Ctrl-C."""
+    """Serve the page until Ctrl-C or SIGTERM, at whichever moment it comes."""
     if path.is_dir():
         raise EmaisError(f"{path} is a folder: give the file of a run, e.g. emais report {path / 'run.jsonl'} --watch")
-    with LiveServer(LivePage(path), port) as server:
+    with LiveServer(LivePage(path), port) as server, until_stopped() as stopped:
         print(f"Watching {path}: {server.address} (Ctrl-C stops)", flush=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
         try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            print("Stopped.")
+            while not stopped.wait(POLL_S):
+                pass
+        finally:
+            server.shutdown()
+            thread.join()
+        print("Stopped.")
+
+
+@contextmanager
+def until_stopped() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set, instead of interrupting whatever is being done."""
+    stopped = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -53,8 +54,10 @@ def guard_scale(ratio: Any, max_scale: float = MAX_SCALE) -> tuple[Any, Any]:
     >>> guard_scale(torch.tensor([2.0, -1.0, 1e9]))
     (tensor([ 2., 1., 32.]), tensor([False, True, False]))
     """
-    usable = (ratio > 0) & (ratio < float("inf"))
-    return _choose(usable, _bounded(ratio, high=max_scale), 1.0), usable ^ True
+    if isinstance(ratio, Tensor):
+        usable = (ratio > 0) & (ratio < float("inf"))
+        return torch.where(usable, ratio.clamp(max=max_scale), 1.0), ~usable
+    return (min(ratio, max_scale), False) if 0 < ratio < float("inf") else (1.0, True)
 
 
 def scale_ratio(traces: VarianceTraces, rule: str) -> Any:
@@ -69,8 +72,11 @@ def scale_ratio(traces: VarianceTraces, rule: str) -> Any:
         raise EmaisError(f"rule must be one of {', '.join(LR_RULES)}, got {rule!r}")
     # a smaller tr_is is what rounding leaves of a difference of equals: minibatches of one sample, or alike
     least = 0 if traces.mean_sq is None else ROUNDING * traces.mean_sq
-    ratio = _divide(traces.tr_unif, _choose(traces.tr_is > least, traces.tr_is, float("nan")))
-    return ratio if rule == "linear" else _bounded(ratio, low=0.0) ** 0.5  # a ratio below 0 has no root
+    if isinstance(traces.tr_is, Tensor):
+        ratio: Any = traces.tr_unif / torch.where(traces.tr_is > least, traces.tr_is, float("nan"))
+    else:
+        ratio = traces.tr_unif / traces.tr_is if traces.tr_is > least else float("nan")
+    return ratio if rule == "linear" else root(_bounded(ratio, low=0.0))  # a ratio below 0 has no root
 
 
 def moment_gain(uniform: Any, drawn: Any, mean: Any, batch_size: float) -> Any:
@@ -129,6 +135,15 @@ def lr_scale(traces: VarianceTraces, rule: str = "linear", *, max_scale: float =
 
 
 # ---- numbers: floats, or tensors that nobody waits for
+
+
+def root(x: Any) -> Any:
+    """The square root. Powers of floats may differ in their last bit between processors; roots do not.
+
+    >>> root(4.0)
+    2.0
+    """
+    return x.sqrt() if isinstance(x, Tensor) else math.sqrt(x)
 
 
 def _choose(good: Any, value: Any, otherwise: float) -> Any:

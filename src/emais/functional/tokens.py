@@ -77,7 +77,8 @@ class _TokenLosses(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         keep = logits.dtype == weights.dtype and ctx.needs_input_grad[0]
         ctx.gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if keep else None
-        sums = weights.new_zeros(3, len(weights), dtype=torch.float64)  # losses, |g|^2, and |sum r g|^2 in the first
+        sums = weights.new_zeros(2, len(weights), dtype=torch.float64)  # losses, |g|^2
+        square = weights.new_zeros((), dtype=torch.float64)  # |sum r g|^2
         for part in _positions(logits, logits.shape[1] if keep else max(1, chunk // max(1, len(logits)))):
             z, w = logits[:, part], weights[:, part]
             g = ctx.gradient[:, part] if keep else torch.empty(z.shape, dtype=w.dtype, device=z.device)
@@ -85,11 +86,11 @@ class _TokenLosses(torch.autograd.Function):
             sums[0] += (w * losses).sum(1)
             sums[1] += (w * norms).double().square().sum(1)
             if r is not None:
-                sums[2, 0] += _square_of_sum(w * r.to(w)[:, None], g, chunk)
+                square += _square_of_sum(w * r.to(w)[:, None], g, chunk)
         ctx.save_for_backward(logits, labels, weights)
         ctx.smoothing, ctx.chunk = smoothing, chunk
         losses, norms = sums[0].to(weights.dtype), sums[1].sqrt().to(weights.dtype)
-        mean_norm = (sums[2, 0].sqrt() / max(1, len(weights))).to(weights.dtype)
+        mean_norm = (square.sqrt() / max(1, len(weights))).to(weights.dtype)
         ctx.mark_non_differentiable(norms, mean_norm)
         return losses, norms, mean_norm
 
@@ -150,19 +151,33 @@ def _square_of_sum(factors: Tensor, g: Tensor, chunk: int) -> Tensor:
     """The squared norm of sum_n f_nt g_nt over all positions t: factors (N, T), g (N, T, V)."""
     found = g.new_zeros((), dtype=torch.float64)
     for part in _positions(g, max(1, chunk // max(1, len(g)))):
-        total = (factors[:, part, None] * g[:, part]).sum(0)  # no product of matrices: they may be in low precision
+        total = _weighted_sum(factors[:, part, None], g[:, part])
         found += torch.linalg.vector_norm(total).double().square()
     return found
 
 
+def _weighted_sum(factors: Tensor, g: Tensor) -> Tensor:
+    """sum_n f_n g_n. No product of matrices: they may be in low precision."""
+    if g.device.type != "cpu" or not len(g):
+        return (factors * g).sum(0)
+    total = factors[0] * g[0]
+    for k in range(1, len(g)):  # reads g once; the products of all would be written and read again
+        total.addcmul_(factors[k], g[k])
+    return total
+
+
 def _check(logits: Tensor, labels: Tensor, r: Tensor | None, reduction: str) -> None:
-    if logits.dim() != 3 or not logits.is_floating_point():
-        raise EmaisError(f"logits must be (N, T, V) of a float dtype, got {logits.dtype} {tuple(logits.shape)}")
+    if logits.dim() != 3 or not logits.shape[2] or not logits.is_floating_point():
+        got = f"{logits.dtype} {tuple(logits.shape)}"
+        raise EmaisError(f"logits must be (N, T, V), V at least 1, of a float dtype, got {got}")
     if labels.shape != logits.shape[:2]:
         got = f"{tuple(labels.shape)} for logits {tuple(logits.shape)}"
         raise EmaisError(f"labels must be (N, T), one for each position of the logits, got {got}")
-    if labels.is_floating_point():
-        raise EmaisError(f"labels must be whole numbers, the places of tokens in the vocabulary, got {labels.dtype}")
+    if labels.dtype not in (torch.int64, torch.int32):
+        raise EmaisError(
+            f"labels must be int64 or int32, the places of tokens in the vocabulary, got {labels.dtype}: take "
+            "labels.long()"
+        )
     if r is not None and r.shape != logits.shape[:1]:
         raise EmaisError(f"r must be (N,) with N = {len(logits)}, as draw.r is, got {tuple(r.shape)}")
     if reduction not in ("mean", "sum"):

@@ -53,6 +53,8 @@ class GradientSums:
     Where only the norms |g| are known, ``grad`` is empty, and ``pairs`` (1,) is the sum of r r'<g, g'> over ordered
     pairs of different samples, ``num_pairs`` of them. Samples of two sums make no pairs: the mean of the known ones
     stands for those. Without any pair the gradients count as orthogonal (docs/math.md).
+
+    ``ordered``: arrays of several processes, which must come to the same bits on different processors.
     """
 
     num: float
@@ -61,6 +63,7 @@ class GradientSums:
     share: float | None = None  # sum of the squared weights of the samples in the mean; None: 1/num, all alike
     pairs: Array | None = None
     num_pairs: float = 0.0
+    ordered: bool = False
 
     def squared_weights(self) -> float:
         """Of the samples in the mean: what part of a sample's variance the mean has."""
@@ -77,12 +80,12 @@ class GradientSums:
         share = (self.num**2 * self.squared_weights() + other.num**2 * other.squared_weights()) / num**2
         pairs = None if self.pairs is None or other.pairs is None else self.pairs + other.pairs
         sums = self.moments + other.moments, self.grad + other.grad
-        return GradientSums(num, *sums, share, pairs, self.num_pairs + other.num_pairs)
+        return GradientSums(num, *sums, share, pairs, self.num_pairs + other.num_pairs, self.ordered)
 
     def __mul__(self, factor: float) -> GradientSums:
         pairs, share = None if self.pairs is None else self.pairs * factor, self.squared_weights()
         sums = self.moments * factor, self.grad * factor
-        return GradientSums(self.num * factor, *sums, share, pairs, self.num_pairs * factor)
+        return GradientSums(self.num * factor, *sums, share, pairs, self.num_pairs * factor, self.ordered)
 
     @classmethod
     def from_norms(cls, r: Tensor, norms: Tensor, grad: Tensor) -> GradientSums:
@@ -92,7 +95,7 @@ class GradientSums:
     def square(self) -> Any:
         """|sum r g|^2. From norms: the samples' own squares, and for the pairs the mean of those that are known."""
         if self.pairs is None:
-            return self.grad @ self.grad
+            return in_order(self.grad * self.grad) if self.ordered else self.grad @ self.grad
         share, pairs = self.squared_weights(), self.pairs[0] / self.num_pairs if self.num_pairs else 0.0
         return (share * self.moments[0] / self.num + (1 - share) * pairs) * self.num**2
 
@@ -113,6 +116,17 @@ class GradientSums:
             tr_is, tr_opt = (1 + k) * tr_is, (1 + k) * tr_opt
         mean_sq = mu2 if self.pairs is None or self.num_pairs else c * c
         return VarianceTraces(tr_is, tr_unif, tr_opt, mean_sq, self.num)
+
+
+def in_order(x: Any) -> Any:
+    """The sum of an array over its first axis, entry after entry: for numpy the same bits on every processor.
+
+    A product of vectors has other bits where the library behind numpy knows other instructions.
+
+    >>> in_order(torch.arange(4.0))
+    tensor(6.)
+    """
+    return x.cumsum(0)[-1]
 
 
 def gradient_moments(r: Tensor, norms: Tensor) -> Tensor:

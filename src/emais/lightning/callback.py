@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -10,25 +11,15 @@ from typing import Any
 import lightning
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ..distributed import group_size
 from ..engine import Engine
 from ..errors import EmaisError
-from ..log import log_numbers
-from ..methods import create
 from ..rates.rules import check_rule
-from .checks import (
-    FORGOTTEN,
-    NOT_OURS,
-    check_length,
-    check_samples,
-    check_settings,
-    check_trainer,
-    checked_dataloader,
-)
+from .checks import FORGOTTEN, NOT_OURS, check_settings, check_trainer, checked_dataloader
+from .logs import RunLog
 from .processes import data_parallel_group
-from .training import TrainLoader
+from .run_engine import RunEngine
+from .training import StepUnderWay, TrainLoader
 
-HEADLINES = ("emais/n_ems", "emais/score", "emais/lr_scale")  # the first of them is on the progress bar
 NO_STATE = (
     "this checkpoint has no state of ImportanceSampling: its statistics begin now, with their warm-up epochs. To go on "
     "without importance sampling, take the callback out of the Trainer"
@@ -55,11 +46,11 @@ class ImportanceSampling(Callback):
     """Trains with importance sampling: ``Trainer(callbacks=[emais.lightning.ImportanceSampling()])``.
 
     method: as of `emais.create`; rule and scale_decay: as of `Engine.attach`; settings: of the method, such as seed=1.
+    Without seed= it takes the seed of Lightning's `seed_everything`, or 0; a resumed run keeps that of its checkpoint.
     In `training_step` call `emais.lightning.loss`. The train DataLoader may come from the module, a data module or
     `Trainer.fit`. Batches, their number and the number of optimizer steps stay as they are without the callback.
     With several processes each keeps the statistics of all samples and trains on its share of every minibatch.
-    `engine` is the engine, from the first batch on; `engine.summary()` says what it does. It stays for further fits of
-    the same module, and its state is part of every checkpoint.
+    A Trainer takes one such callback.
     """
 
     def __init__(
@@ -68,15 +59,21 @@ class ImportanceSampling(Callback):
         check_settings(method, settings)
         if rule is not None:
             check_rule(rule)
-        self.engine: Engine | None = None
-        self._method, self._settings = method, settings
-        self._rule, self._scale_decay = rule, scale_decay
+        self._run, self._settings = RunEngine(method, settings, rule, scale_decay), settings
         self._module: LightningModule | None = None  # whose statistics the engine has
-        self._saved: dict[str, Any] | None = None  # a loaded state, until there is an engine
-        self._group: Any = None  # of the processes that the engine was made with
-        self._handles: list[Any] = []
-        self._observed = False  # whether this fit has called `loss`
-        self._logged = -1
+        self._loader: TrainLoader | None = None  # of the fit under way
+        self._numbers = RunLog()
+        self._used = False  # whether this fit has called `loss`
+        self._stepped = 0  # optimizer steps before this batch, of a module that makes them itself
+        self._under_way = False  # whether a state is loaded in the middle of a fit
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine, from the first batch on; `engine.summary()` says what it does.
+
+        It stays for further fits of the same module, and its state is part of every checkpoint.
+        """
+        return self._run.engine
 
     # ---- the train DataLoader
 
@@ -86,9 +83,9 @@ class ImportanceSampling(Callback):
             return
         check_trainer(trainer, pl_module)
         if self._module is not pl_module:
-            self._forget()
-        self._module, self._observed, self._logged = pl_module, False, -1
-        # the one private name: no hook of Lightning's lets a callback give a loader when one is passed to fit
+            self._run.forget()
+        self._module, self._used, self._stepped, self._numbers = pl_module, False, 0, RunLog()
+        # a private name: no hook of Lightning's lets a callback give a loader when one is passed to fit
         source: Any = getattr(trainer.fit_loop, "_data_source", None)
         if not hasattr(source, "instance"):
             raise EmaisError(f"Lightning {lightning.__version__} keeps its loaders elsewhere: install lightning 2.6")
@@ -98,100 +95,73 @@ class ImportanceSampling(Callback):
         """The loader for the trainer in place of the DataLoader that it was given."""
         dataloader = checked_dataloader(given)
         group = data_parallel_group(trainer, self._settings.get("process_group"))
-        if self.engine is not None:
-            self._keep(trainer, dataloader.batch_size * group_size(group), group)  # type: ignore[operator]
-        if self.engine is None:
-            self._group, self.engine = group, self._make_engine(dataloader, group)
-        check_length(dataloader, self.engine.num_samples, "so far")
-        return TrainLoader(self.engine, dataloader, trainer, lambda: self._attach(trainer.optimizers))
+        seed = int(trainer.strategy.broadcast(os.environ.get("PL_GLOBAL_SEED", "0")))  # what seed_everything has set
+        engine = self._run.take(dataloader, group, seed, tuning=self not in trainer.callbacks)
+        self._loader = TrainLoader(engine, dataloader, trainer, lambda: self._run.attach(trainer.optimizers))
+        return self._loader
 
-    def _keep(self, trainer: Trainer, samples: int, group: Any) -> None:
-        """Keep the statistics that there are, unless a step has another number of samples from now on."""
-        assert self.engine is not None
-        if self.engine.global_batch_size != samples:
-            if self in trainer.callbacks:  # not while a tuner tries sizes
-                warnings.warn(OTHER_BATCH_SIZE.format(self.engine.global_batch_size, samples), stacklevel=3)
-            self._forget()
-        elif self._group is not group:  # other processes go on with them
-            saved = self.engine.state_dict()
-            self._forget()
-            self._saved = saved
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """End what the fit has left: workers that were to persist, and what `loss` reads."""
+        vars(pl_module).pop(StepUnderWay.NAME, None)
+        if self._loader is not None:
+            self._loader.close()
+            self._loader = None
 
-    def _make_engine(self, dataloader: Any, group: Any) -> Engine:
-        settings = self._settings | {"process_group": group}
-        if self._saved is not None:
-            check_samples(self._saved["settings"]["batch_size"], dataloader.batch_size, group_size(group))
-        engine = create(self._method, len(dataloader.dataset), dataloader.batch_size, **settings)
-        if self._saved is not None:
-            check_length(dataloader, self._saved["settings"]["num_samples"], "in the checkpoint")
-            engine.load_state_dict(self._saved)
-            self._saved = None
-        return engine
-
-    def _forget(self) -> None:
-        """Drop the engine and leave the optimizers as they were."""
-        self._attach([])
-        self.engine = self._saved = self._group = None
-
-    def _attach(self, optimizers: list[Any]) -> None:
-        """Let the engine scale the steps of these optimizers, and of no others."""
-        if [id(handle.optimizer) for handle in self._handles] == [id(optimizer) for optimizer in optimizers]:
-            return
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-        for optimizer in optimizers:
-            assert self.engine is not None
-            self._handles.append(self.engine.attach(optimizer, self._rule, scale_decay=self._scale_decay))
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """As after a fit that came to its end."""
+        self.teardown(trainer, pl_module, "fit")
 
     # ---- a step
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse to train on a loader that is not ours."""
-        if not isinstance(trainer.train_dataloader, TrainLoader):
+        if trainer.train_dataloader is not self._loader:
             raise EmaisError(NOT_OURS.format(type(trainer.train_dataloader).__name__))
+        self._stepped = trainer.global_step
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Say so if the statistics of a loader before were of no use."""
+        if self._run.resized is not None:
+            warnings.warn(OTHER_BATCH_SIZE.format(*self._run.resized), stacklevel=2)
+            self._run.resized = None
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Let `loss` know whose batch it is."""
+        vars(pl_module)[StepUnderWay.NAME] = StepUnderWay(self._loader)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Check that the batch was observed, report once an interval, and end a run that has made its progress."""
-        loader = trainer.train_dataloader
-        assert isinstance(loader, TrainLoader)
-        if loader.observed():
-            self._observed = True
-        elif outputs or not (pl_module.automatic_optimization or self._observed):
+        vars(pl_module).pop(StepUnderWay.NAME, None)
+        loader = self._loader
+        assert loader is not None
+        stepped = not pl_module.automatic_optimization and self._has_stepped(trainer)
+        if loader.used():
+            self._used = True
+        elif outputs or stepped or not (pl_module.automatic_optimization or self._used):
             raise EmaisError(FORGOTTEN)  # not if training_step returned None to skip the batch
         self._log(trainer, pl_module, loader.engine)
         if loader.engine.finished:
             trainer.should_stop = True
 
     def _log(self, trainer: Trainer, module: LightningModule, engine: Engine) -> None:
-        """Log in the steps that the trainer's loggers take in."""
-        automatic = module.automatic_optimization
-        step = trainer.global_step if automatic else trainer.fit_loop.total_batch_idx + 1
-        every = trainer.log_every_n_steps
-        if not (every and step) or step % every or step == self._logged or trainer.barebones:
-            return
-        self._logged, numbers = step, log_numbers(engine, every)
-        # `log` takes 0.2 ms a number, and 0.7 at its first time: without a logger nobody sees the rest of them
-        names = numbers if trainer.loggers else HEADLINES
-        for name in names:
-            module.log(name, numbers[name], prog_bar=name == HEADLINES[0])
+        self._numbers.step(trainer, module, engine)
+
+    def _has_stepped(self, trainer: Trainer) -> bool:
+        """Whether an optimizer has made a step since the batch before."""
+        before, self._stepped = self._stepped, trainer.global_step
+        return self._stepped > before
 
     # ---- saving
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the engine; None before the first batch, so that a tuner can take its steps back."""
-        return {"engine": self._saved if self.engine is None else self.engine.state_dict()}
+        return {"engine": self._run.state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` gave, at once or when the train DataLoader is known."""
-        saved = state_dict["engine"]
-        if self.engine is None or saved is None:
-            self._forget()
-            self._saved = saved
-        else:
-            self.engine.load_state_dict(saved)
+        self._run.load(state_dict["engine"], self._under_way)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Leave nothing in the checkpoint that would keep it from being resumed without the callback."""
@@ -199,6 +169,7 @@ class ImportanceSampling(Callback):
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: Mapping[str, Any]) -> None:
         """Say so if a run is resumed from a checkpoint without our state."""
+        self._under_way = self._loader is not None
         ours = self.state_key in checkpoint["callbacks"]
         if trainer.state.fn == "fit" and not ours and trainer.is_global_zero:
             warnings.warn(NO_STATE, stacklevel=2)

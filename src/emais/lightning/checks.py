@@ -6,13 +6,17 @@ import inspect
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..distributed import group_size
 from ..errors import EmaisError
-from ..loading.loader import Loader
+from ..loading.draw import Draw
+from ..loading.engine_loader import EngineLoader
 from ..loading.sources import check_iterable, check_plain
 from ..methods import METHODS, create
+from ..rates.attached import checked_optimizer, innermost
+from ..rates.rules import default_rule
 from .processes import check_strategy, group_of_one
 
 _TAKEN = {
@@ -26,6 +30,11 @@ FORGOTTEN = (
     "training_step did not call emais.lightning.loss, so this batch was trained on without its importance "
     'coefficients: compute the losses with reduction="none" and return emais.lightning.loss(self, losses, logits), or '
     "take the ImportanceSampling callback out of the Trainer"
+)
+TWICE = (
+    "emais.lightning.loss was called twice for this batch, and each batch is observed once. For further losses on it, "
+    "as of a second forward pass or another head, call emais.lightning.loss(self, losses, logits, observe=False). An "
+    "optimizer that evaluates its closure several times, such as LBFGS, cannot be used"
 )
 NOT_OURS = (
     "the Trainer trains on {}, not on the loader that ImportanceSampling gave it: another callback or the strategy "
@@ -55,7 +64,17 @@ def check_settings(method: str, settings: dict[str, Any]) -> None:
 
 def check_trainer(trainer: Trainer, module: LightningModule) -> None:
     """Refuse a Trainer that draws or fetches in a way that ours does not fit."""
+    if not isinstance(trainer, Trainer):
+        raise EmaisError(
+            f"the Trainer is {type(trainer).__module__.split('.')[0]}'s, and its classes are not those of lightning, "
+            "which the callback is made of: write import lightning.pytorch as pl instead"
+        )
     check_strategy(trainer)
+    if getattr(module, "_compiler_ctx", None):  # Lightning's mark of a module that was compiled as a whole
+        raise EmaisError(
+            "torch.compile(module) would compile emais.lightning.loss, too, which reads gradients in the middle of a "
+            "step: compile the network alone, self.net = torch.compile(self.net) in the module's __init__"
+        )
     if trainer.overfit_batches:
         raise EmaisError(
             f"overfit_batches={trainer.overfit_batches} trains on the same few batches again and again, and "
@@ -70,7 +89,7 @@ def check_trainer(trainer: Trainer, module: LightningModule) -> None:
 
 def checked_dataloader(given: Any) -> DataLoader[Any]:
     """The one train DataLoader whose batches an engine can draw instead."""
-    if isinstance(given, Loader):
+    if isinstance(given, EngineLoader):
         raise EmaisError(
             "the train loader belongs to an engine already, and the callback makes one of its own: give the Trainer a "
             "torch DataLoader"
@@ -80,16 +99,52 @@ def checked_dataloader(given: Any) -> DataLoader[Any]:
             f"importance sampling needs one torch DataLoader to train on, got {_named(given)}: give the Trainer a "
             "single DataLoader, perhaps of a torch.utils.data.ConcatDataset"
         )
+    way = ""
     try:
         if isinstance(given.dataset, IterableDataset):
             check_iterable(given.dataset)
+        way = ". In Lightning, make it with batch_size= and shuffle=True, and without a sampler"
         check_plain(given)
     except EmaisError as error:
-        raise EmaisError(
-            f"the train DataLoader cannot be taken over: {error}. In Lightning, make it with batch_size= and "
-            "shuffle=True, and without a sampler"
-        ) from None
+        raise EmaisError(f"the train DataLoader cannot be taken over: {error}{way}") from None
     return given
+
+
+def check_optimizers(optimizers: list[Any], usual: str) -> None:
+    """Refuse optimizers that have no common rule of their own; usual: the method's."""
+    if any(type(optimizer).__name__ == "_MockOptimizer" for optimizer in optimizers):
+        raise EmaisError(
+            "configure_optimizers gave no optimizer, so nothing would be trained: return one, or take the "
+            "ImportanceSampling callback out of the Trainer"
+        )
+    own = [checked_optimizer(innermost(optimizer)) for optimizer in optimizers]
+    try:
+        rules = {type(optimizer).__name__: default_rule(optimizer, usual) for optimizer in own}
+    except EmaisError as error:
+        raise EmaisError(f"{error}. In Lightning: ImportanceSampling(rule=...)") from None
+    if len(set(rules.values())) > 1:
+        suits = " and ".join(f"{rule} suits {name}" for name, rule in rules.items())
+        raise EmaisError(
+            f"all optimizers of a run share one rule, but {suits}: choose one, such as "
+            'ImportanceSampling(rule="none"), which leaves the rates alone'
+        )
+
+
+def check_first(draw: Draw) -> None:
+    """Refuse to observe a batch again."""
+    if draw._record.used:
+        raise EmaisError(TWICE)
+
+
+def check_unobserved(losses: Tensor, draw: Draw, options: dict[str, Any]) -> None:
+    """Refuse what a loss that is not observed cannot use."""
+    if options:
+        raise EmaisError(f"with observe=False nothing looks at {', '.join(options)}: leave it out")
+    if losses.shape != draw.r.shape:
+        raise EmaisError(
+            f"losses must be one number per sample, shape {tuple(draw.r.shape)}, got {tuple(losses.shape)}: compute "
+            'the loss with reduction="none"'
+        )
 
 
 def _named(given: Any) -> str:

@@ -17,7 +17,7 @@ class ByIndex(Dataset[Any]):
     It is for data sets that can be read by index but subclass IterableDataset, such as StreamingDataset of
     mosaicml-streaming and of LitData. torch would iterate over them, and their len() may be the share of one process.
 
-    length: all samples, not those of one process.
+    length: the samples that the engine draws from: all of them, or with sharded=True those of this process's part.
 
     >>> len(ByIndex("abc", length=3)), ByIndex("abc", length=3)[1]
     (3, 'b')

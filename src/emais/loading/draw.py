@@ -68,8 +68,8 @@ class Draw:
 
     def __reduce__(self) -> NoReturn:
         raise EmaisError(
-            "a draw cannot be pickled: it belongs to the engine in this process. Keep draw.index, draw.r and "
-            "draw.step, or save imp.state_dict(), which has the draws that are still to come"
+            "a draw cannot be pickled: it belongs to the engine or sampler in this process. Keep draw.index, draw.r "
+            "and draw.step, or save its state_dict(), which has the draws that are still to come"
         )
 
     def __setattr__(self, name: str, value: object) -> NoReturn:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,11 +58,14 @@ class Failure:
 class Minibatches(Dataset[Any]):
     """The user's data set by the minibatch, collated; a minibatch keeps the step it was drawn for.
 
-    seed: makes random numbers in a worker depend on the step alone, not on who fetches what and since when.
+    seed: makes random numbers in a worker depend on the step alone, not on who fetches what and since when. apart: the
+    same without workers, and the process's own random numbers go on as if no sample had taken any: where several
+    processes train together and may have been seeded alike.
     """
 
-    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any], seed: int | None) -> None:
-        self.dataset, self._collate, self._seed = dataset, collate_fn, seed
+    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any], seed: int | None, apart: bool = False) -> None:
+        self.dataset, self._collate, self._seed = dataset, collate_fn, seed or 0
+        self._seeds, self._apart = seed is not None, apart and seed is not None
         self._fetch_many = getattr(dataset, "__getitems__", None)
         # what torch would put together from single samples, in a fraction of the time
         tensors = dataset.tensors if type(dataset) is TensorDataset and collate_fn is default_collate else [None]
@@ -75,12 +79,12 @@ class Minibatches(Dataset[Any]):
 
     def _seeded_fetch(self, step: int, indices: list[int]) -> Any:
         if get_worker_info() is None:
-            return self._fetch(indices)
-        if self._seed is not None:
-            key = mix(self._seed, step, 1)  # 1: a stream of its own
-            torch.default_generator.manual_seed(key >> 1)
-            random.seed(key)
-            np.random.seed(key >> 32)  # noqa: NPY002  # the one that data sets use
+            if not self._apart or self._whole:
+                return self._fetch(indices)
+            with _own_generators(mix(self._seed, step, 1)):
+                return self._fetch(indices)
+        if self._seeds:
+            _seed_generators(mix(self._seed, step, 1))  # 1: a stream of its own
         return by_value(self._fetch(indices))
 
     def _fetch(self, indices: list[int]) -> Any:
@@ -93,6 +97,25 @@ class Minibatches(Dataset[Any]):
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+
+def _seed_generators(key: int) -> None:
+    torch.default_generator.manual_seed(key >> 1)
+    random.seed(key)
+    np.random.seed(key >> 32)  # noqa: NPY002  # the one that data sets use
+
+
+@contextmanager
+def _own_generators(key: int) -> Iterator[None]:
+    """Inside, the random numbers of torch on the CPU, of numpy and of Python follow from a key."""
+    before = torch.default_generator.get_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+    _seed_generators(key)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before[0])
+        random.setstate(before[1])
+        np.random.set_state(before[2])  # noqa: NPY002
 
 
 def as_it_is(minibatch: Any) -> Any:

@@ -45,7 +45,8 @@ class Pass:
 class PassTracker:
     """The pass under way, if there is one, and what earlier ones and loaded states have left."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "engine") -> None:
+        self.what = what  # whose passes they are, for messages
         self.current: Pass | None = None
         self._left: list[Draw] = []  # drawn and not delivered by an earlier pass
         self._resumed = 0  # minibatches of the next pass that were delivered before the state was saved
@@ -83,8 +84,8 @@ class PassTracker:
         """Refuse to go on with a pass that is not the present one: its minibatches have lost their draws."""
         if own is not self.current:
             raise EmaisError(
-                "a newer pass over a loader of this engine has begun, or a state was loaded, and this pass cannot go "
-                "on: end a pass before the next begins or a state is loaded, or make an engine for each"
+                f"a newer pass of this {self.what} has begun, or a state was loaded, and this pass cannot go on: end a "
+                f"pass before the next begins or a state is loaded, or make another {self.what} for each"
             )
 
     def left_over(self) -> Draw | None:

@@ -17,8 +17,8 @@ _NOT_TAKEN = (*OURS, "generator")
 _FOR_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
 
 
-def check_dataset(dataset: Any, num_samples: int) -> None:
-    """Refuse what cannot be drawn from by index."""
+def check_dataset(dataset: Any, num_samples: int, what: str = "engine") -> None:
+    """Refuse what cannot be drawn from by index, and what has another length than the engine, or another `what`."""
     iterable = isinstance(dataset, IterableDataset)
     if iterable:
         check_iterable(dataset)
@@ -27,10 +27,10 @@ def check_dataset(dataset: Any, num_samples: int) -> None:
         raise EmaisError(f"the data set needs __getitem__ and __len__, {type(dataset).__name__} lacks one{hint}")
     if len(dataset) != num_samples:
         way = f". If it has more than its len(), {GIVE_LENGTH}" if iterable else ""
-        raise EmaisError(
-            f"the data set has {len(dataset)} samples, the engine was made for num_samples={num_samples}: "
-            f"make it with num_samples=len(dataset){way}"
-        )
+        made = f"the engine was made for num_samples={num_samples}: make it with num_samples=len(dataset)"
+        if what == "sampler":
+            made = f"the sampler {num_samples} weights: make it with one weight for each sample"
+        raise EmaisError(f"the data set has {len(dataset)} samples, {made}{way}")
 
 
 def check_iterable(dataset: IterableDataset[Any]) -> None:
@@ -38,8 +38,8 @@ def check_iterable(dataset: IterableDataset[Any]) -> None:
     name = type(dataset).__name__
     if not is_indexable(dataset):
         raise EmaisError(
-            f"{name} is an IterableDataset: importance sampling picks samples by index, so it needs a data set with "
-            "__getitem__ and __len__"
+            f"{name} is an IterableDataset: the loader picks samples by index, so it needs a data set with __getitem__ "
+            "and __len__"
         )
     if not hasattr(dataset, "__len__"):
         raise EmaisError(f"{name} has no len(): {GIVE_LENGTH}")
@@ -58,28 +58,30 @@ def check_engine(engine: Any, score: Any) -> None:
         )
 
 
-def check_options(options: dict[str, Any]) -> None:
-    """Refuse DataLoader options that are the engine's to decide, and unknown ones."""
+def check_options(options: dict[str, Any], what: str = "engine") -> None:
+    """Refuse DataLoader options that are the engine's, or another `what`'s, to decide, and unknown ones."""
     known = set(inspect.signature(DataLoader).parameters) - set(OURS)
     for name in options:
         if name in OURS:
-            raise EmaisError(f"{name} is the engine's to decide, which draws the minibatches: leave it out here")
+            raise EmaisError(f"{name} is the {what}'s to decide, which draws the minibatches: leave it out here")
         if name not in known:
             raise UnknownOption("loader()", name, known)
 
 
-def take_over(loader: DataLoader[Any], batch_size: int, options: dict[str, Any]) -> dict[str, Any]:
+def take_over(
+    loader: DataLoader[Any], batch_size: int, options: dict[str, Any], what: str = "engine"
+) -> dict[str, Any]:
     """The options of a DataLoader, with the ones given beside it in place of its own.
 
     A DataLoader whose order is more than a plain scan or shuffle of its data set is refused: what its sampler does
-    would be lost. Its `drop_last` changes nothing, because minibatches of an engine always have N samples.
+    would be lost. Its `drop_last` changes nothing, because our minibatches always have N samples.
 
     >>> loader = DataLoader(range(10), batch_size=5, shuffle=True, num_workers=2)
     >>> take_over(loader, 5, {"num_workers": 0})["num_workers"]
     0
     """
-    check_plain(loader)
-    check_batch_size(loader, batch_size)
+    check_plain(loader, what)
+    check_batch_size(loader, batch_size, what)
     taken = {name: getattr(loader, name, default) for name, default in _defaults().items()}
     if not options.get("num_workers", taken["num_workers"]):
         taken = {name: value for name, value in taken.items() if name not in _FOR_WORKERS}
@@ -92,24 +94,25 @@ def _defaults() -> dict[str, Any]:
     return {name: p.default for name, p in parameters.items() if name not in _NOT_TAKEN}
 
 
-def check_plain(loader: DataLoader[Any]) -> None:
+def check_plain(loader: DataLoader[Any], what: str = "engine") -> None:
     """Refuse a DataLoader that does more than put samples of its data set together, in order or shuffled."""
     kind, batches = type(loader), loader.batch_sampler
+    ours = "imp.loader" if what == "engine" else f"{what}.loader"
     if kind.__iter__ is not DataLoader.__iter__:
         raise EmaisError(
             f"{kind.__name__} iterates in a way of its own, which would be lost: pass the DataLoader that it was made "
-            "from, or its data set, imp.loader(dataloader.dataset, num_workers=...)"
+            f"from, or its data set, {ours}(dataloader.dataset, num_workers=...)"
         )
     if type(batches) is not BatchSampler:
-        what = "batch_size=None" if batches is None else f"batch_sampler={type(batches).__name__}"
+        option = "batch_size=None" if batches is None else f"batch_sampler={type(batches).__name__}"
         raise EmaisError(
-            f"the DataLoader has {what}, and the engine draws its own minibatches: make the DataLoader with "
-            "batch_size=, or pass its data set, imp.loader(dataloader.dataset, collate_fn=...)"
+            f"the DataLoader has {option}, and the {what} draws its own minibatches: make the DataLoader with "
+            f"batch_size=, or pass its data set, {ours}(dataloader.dataset, collate_fn=...)"
         )
     if not is_whole_pass(batches.sampler, loader.dataset):
         raise EmaisError(
-            f"the DataLoader has a sampler of its own, {_named(batches.sampler)}, and the engine draws the samples "
-            "instead: to do without that sampler, pass the data set, imp.loader(dataloader.dataset, num_workers=...); "
+            f"the DataLoader has a sampler of its own, {_named(batches.sampler)}, and the {what} draws the samples "
+            f"instead: to do without that sampler, pass the data set, {ours}(dataloader.dataset, num_workers=...); "
             "to train on a part of the data, make a torch.utils.data.Subset of it"
         )
 
@@ -129,11 +132,11 @@ def _named(sampler: Any) -> str:
     return f"{type(sampler).__name__}{with_replacement}{size}"
 
 
-def check_batch_size(loader: DataLoader[Any], batch_size: int) -> None:
-    """Refuse a DataLoader whose minibatches are not as large as the engine's."""
+def check_batch_size(loader: DataLoader[Any], batch_size: int, what: str = "engine") -> None:
+    """Refuse a DataLoader whose minibatches are not as large as those of the engine, or another `what`."""
     batches = loader.batch_sampler
     if isinstance(batches, BatchSampler) and batches.batch_size != batch_size:
         raise EmaisError(
-            f"the DataLoader has batch_size={batches.batch_size}, the engine batch_size={batch_size}: make the engine "
+            f"the DataLoader has batch_size={batches.batch_size}, the {what} batch_size={batch_size}: make the {what} "
             f"with batch_size={batches.batch_size}"
         )

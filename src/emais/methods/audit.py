@@ -24,7 +24,7 @@ class Audit(EMAISAuto):
 
     >>> imp = Audit(num_samples=1000, batch_size=10)
     >>> print(imp.finding())
-    It is too early to say after 0 steps (0.0 epochs): every sample has to be seen twice, in two epochs.
+    It is too early to say after 0 steps (0.0 epochs): it takes 200, to see every sample twice.
     """
 
     name = "audit"
@@ -55,6 +55,12 @@ class Audit(EMAISAuto):
     def report(self) -> dict[str, Any]:
         """With `projected`: n_ems of the finding; NaN before two epochs."""
         return super().report() | {"projected": self._projection.finding(self._step_size()).n_ems}
+
+    def logged(self) -> dict[str, float]:
+        """The projected n_ems and its range: NaN before two epochs."""
+        found = self.finding()
+        names = ("n_ems", "n_ems_low", "n_ems_high")
+        return {f"projected_{name}": getattr(found, name) for name in names}
 
     def nbytes(self) -> int:
         """With what the finding comes from."""

@@ -24,8 +24,8 @@ class EMAIS(Weighted):
     tau: time constant, "linear" (tau = t, the paper's Linear-tau) or a number of steps; kappa: most copies of one
     sample to expect in a minibatch; warmup_epochs: epochs without replacement that fill the statistics first
     (0: none; samples not seen yet then have weight 1); start: "zero" as in the paper, or "first". bound: the largest r,
-    kept by a share 1/bound of uniform draws; fallback: draw uniformly while the sampler is worse than that. Both are
-    off, as in the paper.
+    kept by a share 1/bound of uniform draws; fallback: draw uniformly while the sampler is worse than that, best with a
+    bound, which keeps every sample in view. Both are off, as in the paper.
     Further options: see `Engine`. 16.75 bytes per sample.
 
     >>> imp = EMAIS(num_samples=1000, batch_size=10, tau=500.0)
@@ -76,7 +76,10 @@ class EMAIS(Weighted):
     def weigh(self, observed: Observation) -> tuple[Array, Array]:
         """UpdateStats and ComputeImportance."""
         if self._fallback is not None and observed.r is not None:
-            self._fallback.add(observed.r, self._sampler.tree.coefficients(observed.index), observed.norms)
+            share = 0.0 if self.bound is None else 1 / self.bound
+            own = 1 / ((1 - share) / self._sampler.tree.coefficients(observed.index) + share)  # with the bound's draws
+            sampled = observed.step > (self.epoch_steps or 0)  # the warm-up's sampler is half empty
+            self._fallback.add(observed.r, own, observed.norms, sampled)
         return self._scores.learn(observed.step, observed.index, observed.norms)
 
     def _uniform_share(self) -> Number:

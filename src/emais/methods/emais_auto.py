@@ -19,6 +19,7 @@ from .weighted import Weighted
 
 FACTORS = (1.0, 0.3, 0.1, 0.03)
 POWERS = (1.0, 0.5, 0.25, 0.0)  # 0: uniform
+PERIOD, PER_EPOCH = 50, 20  # steps between two decisions, and at most so many decisions an epoch: each takes O(M)
 
 
 class EMAISAuto(Weighted):
@@ -28,7 +29,8 @@ class EMAISAuto(Weighted):
     mean(r r' |g|^2) is unbiased for the candidate whose r' it is, whoever drew.
 
     factors, powers: the first of each draws at the beginning; window: minibatches that the comparison looks back on;
-    period: steps between two decisions; hysteresis: by how much of its trace another candidate must be better.
+    period: steps between two decisions (None: 50, or a twentieth of an epoch where that is more, because a decision
+    takes O(M)); hysteresis: by how much of its trace another candidate must be better.
     Further settings as in `EMAIS`, but for tau and start. 8.75 bytes per sample, and 4 a factor.
 
     >>> imp = EMAISAuto(num_samples=1000, batch_size=10)
@@ -53,13 +55,15 @@ class EMAISAuto(Weighted):
         powers: tuple[float, ...] | float = POWERS,
         bound: float = 10.0,
         window: float = 100.0,
-        period: int = 50,
+        period: int | None = None,
         hysteresis: float = 0.02,
         **options: Any,
     ) -> None:
         self.kappa = positive_float("kappa", kappa)
-        self.period, self.hysteresis = positive_int("period", period), number_from_0("hysteresis", hysteresis, below=1)
+        self.hysteresis = number_from_0("hysteresis", hysteresis, below=1)
+        given = None if period is None else positive_int("period", period)
         super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
+        self.period = given or max(PERIOD, num_samples // (PER_EPOCH * self.draw_size))
         self._scores = CandidateScores(
             num_samples,
             tuple(factors) if isinstance(factors, Iterable) else (factors,),
@@ -72,7 +76,7 @@ class EMAISAuto(Weighted):
         )
         self._active = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._switches = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self._due = period
+        self._due = self.period
         self.refill()
 
     @property

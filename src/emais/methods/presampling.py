@@ -14,7 +14,7 @@ from ..draws.uniforms import Uniforms, mix
 from ..engine import Engine
 from ..errors import EmaisError, positive_int
 from ..loading.draw import Draw, DrawRecord, Score
-from ..loading.loader import Loader
+from ..loading.engine_loader import EngineLoader
 from ..observing.observation import Observation
 from ..observing.scoring import score_norms
 from ..statistics.limits import FROM_0, Limit
@@ -66,7 +66,7 @@ class Presampling(Engine):
         self._tau = 0.0  # moving average of sqrt(B sum q^2): how much a minibatch gains
         self._on = not self.switch
 
-    def loader(self, dataset: Any, *, score: Score | None = None, **options: Any) -> Loader:
+    def loader(self, dataset: Any, *, score: Score | None = None, **options: Any) -> EngineLoader:
         """As of `Engine`; score(batch) -> (losses, logits) of the candidates."""
         if score is None:
             raise EmaisError(
@@ -80,14 +80,16 @@ class Presampling(Engine):
         candidates = super().draw()
         return candidates if score is None else self._choose(candidates, score, candidates.index)[1]
 
-    def _admit(self, losses: Tensor, draw: Draw) -> DrawRecord:
+    def _look(
+        self, losses: Tensor, logits: Tensor | None, draw: Draw, given: dict[str, Tensor | None]
+    ) -> tuple[DrawRecord, Tensor, Tensor | None]:
         own = isinstance(draw, Draw) and draw._record.owner is self
         if own and len(draw) == self.presample != self.batch_size:
             raise EmaisError(
                 f"these are all {len(draw)} candidates, not the {self.batch_size} to train on: imp.draw(f) with "
                 "f(index) -> (losses, logits) chooses them"
             )
-        return super()._admit(losses, draw)
+        return super()._look(losses, logits, draw, given)
 
     def select(self, batch: Any, draw: Draw, score: Score | None) -> tuple[Any, Draw]:
         """Of the candidates that have arrived, those to train on."""

@@ -12,7 +12,7 @@ from ..errors import EmaisError, number_from_0, positive_int
 from ..functional.rais_fit import fit_uncertainty, minimax_coefficients
 from ..observing.observation import Observation
 from ..statistics.arrays import Array, Number
-from ..statistics.limits import ANY, FROM_0, NORM_MAX, Limit
+from ..statistics.limits import FROM_0, NORM_MAX, Limit
 from ..statistics.table import SampleTable
 from .weighted import Weighted
 
@@ -83,7 +83,7 @@ class RAIS(Weighted):
         change = self._table.update(observed.index, observed.norms, self._move)
         new, old, once = map(self.arrays.tensor, (change.new[0], change.old[0], change.once()))
         gained = new.double() - old.clamp(min=0)
-        self._total += torch.dot(gained, once)
+        self._total.add_(torch.dot(gained, once)).clamp_(min=0)  # rounding may leave less
         if self.arrays.known(lambda: gained.abs().sum() > _LOST * self._total, otherwise=False):
             self._add_up()  # a norm so large that the others were rounded away beside it has gone
         return change.index, self._own_part(change.new)
@@ -171,8 +171,8 @@ class RAIS(Weighted):
         return self._table.state_dict() | due | {k: v.cpu().clone() for k, v in ours.items()}
 
     def limits(self, step: int) -> dict[str, Limit]:
-        """Norms from 0, or -1 for a sample not seen yet; a buffer and a fit of finite numbers."""
-        found = {"last": Limit(-1.0, NORM_MAX), "total": ANY, "fit": ANY, "fits": FROM_0, "due": FROM_0}
+        """Norms from 0, or -1 for a sample not seen yet; a buffer of finite numbers; their sum and a fit from 0."""
+        found = {"last": Limit(-1.0, NORM_MAX), "total": FROM_0, "fit": FROM_0, "fits": FROM_0, "due": FROM_0}
         return found | dict.fromkeys(COLUMNS[1:], Limit(0.0, NORM_MAX)) | {"observed": Limit(-1.0)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:

@@ -96,10 +96,24 @@ def given_norms(losses: Tensor, grads: Tensor | None, norms: Tensor, mean_norm: 
     if not isinstance(norms, Tensor) or norms.shape != losses.shape:
         got = tuple(norms.shape) if isinstance(norms, Tensor) else type(norms).__name__
         raise EmaisError(f"norms must be (N,) with N = {len(losses)}, one gradient norm per sample, got {got}")
-    norms = torch.where(norms.detach() >= 0, norms.detach(), torch.nan).float()  # below 0 is no norm: counted as such
+    norms = norms.detach()
+    if norms.device.type == "cpu":  # elsewhere it would wait for the device
+        check_norms(norms)
+    norms = torch.where(norms >= 0, norms, torch.nan).float()  # below 0 is no norm: counted as not finite
     if mean_norm is None:
         return norms
     if not isinstance(mean_norm, Tensor) or mean_norm.numel() != 1:
         got = tuple(mean_norm.shape) if isinstance(mean_norm, Tensor) else type(mean_norm).__name__
         raise EmaisError(f"mean_norm must be a tensor with one number, |mean(r g)| of the minibatch, got {got}")
     return torch.cat((norms, mean_norm.detach().to(norms).float().reshape(1)))
+
+
+def check_norms(norms: Tensor) -> None:
+    """Refuse a norm below 0: something else was given, such as a score."""
+    below = norms < 0
+    if bool(below.any()):
+        place = int(below.int().argmax())
+        raise EmaisError(
+            f"norms must be at least 0, got {float(norms[place]):g} at place {place}: give |d loss_i / d logits_i|, as "
+            "torch.linalg.vector_norm or token_cross_entropy return it"
+        )

@@ -1,73 +1,32 @@
-"""What an audit has found: the effective minibatch size with importance sampling, its interval, and it in words."""
+"""What an audit has found: the effective minibatch size with importance sampling, its range, and it in words."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+from .stretch import NORMAL, Stretch
 
-NORMAL = 1.96  # half the width of a 95 % interval, in standard deviations
-ALIKE = 1e-5  # part of the squared gradients that varies; below it, rounding is all that could be seen
-WIDEST = 10.0  # times what was found: an interval that reaches further says nothing
 LITTLE = 1.1  # times the minibatch size: what is below can hardly matter
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Ratios of averages over some steps.
-
-    gain: tr_unif/tr_is, what an effective minibatch size is over the real one; error: the standard error of its
-    logarithm; best: tr_unif/tr_opt. All NaN where there are too few steps, or the noise is larger than the trace.
-    """
-
-    gain: float
-    error: float
-    best: float
-
-    @classmethod
-    def of(cls, rows: Tensor) -> Stretch:
-        """From rows of `Projection`."""
-        if len(rows) < 2:
-            return cls(math.nan, math.nan, math.nan)
-        own, uniform, norm, mean, share = rows.mean(0).tolist()
-        spread, trace, best = uniform - mean, own * share - mean, norm - mean
-        if abs(spread) <= ALIKE * uniform:
-            return cls(1.0, 0.0, 1.0)  # all samples have one gradient
-        if not min(spread, trace) > 0:
-            return cls(math.nan, math.nan, math.nan)
-        # slopes of log(gain) in own, uniform, norm, mean, share
-        slope = [-share / trace, 1 / spread, 0.0, 1 / trace - 1 / spread, -own / trace]
-        s = torch.tensor(slope, dtype=torch.float64, device="cpu")
-        error = wider(len(rows) - 1) * math.sqrt(max(0.0, float(s @ rows.T.cov() @ s)) / len(rows))
-        if error * NORMAL > math.log(WIDEST):
-            return cls(math.nan, math.nan, math.nan)
-        return cls(spread / trace, error, spread / best if best > 0 else math.inf)
-
-
-def wider(freedom: int) -> float:
-    """How much wider Student's 95 % interval is than the normal one; the first terms of its expansion.
-
-    >>> round(1.96 * wider(5), 2), round(1.96 * wider(1000), 2)
-    (2.55, 1.96)
-    """
-    z, f = NORMAL, freedom
-    return 1 + (z**2 + 1) / (4 * f) + (5 * z**4 + 16 * z**2 + 3) / (96 * f**2)
+FLAT = 0.1  # of n_ems: a trend that is known to be smaller is none
+LARGE = 0.1  # of the data set: a minibatch for which it matters that epochs are drawn without replacement
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What an audit says of training with importance sampling, from its latest epoch (of 50 to 1,000 steps).
+    """What an audit says of training with importance sampling, from its latest epoch (of 20 to 1,000 steps).
 
-    n_ems: effective minibatch size, from n_ems_low to n_ems_high with 95 % (as far as it varies from minibatch to
-    minibatch); batch_size: samples of an optimizer step; trend: the change of n_ems since as many steps before, from
-    trend_low to trend_high, NaN where there are none; bound: what a sampler would reach that knows every gradient
-    beforehand. No method does, so it is no forecast. steps, epochs: of the audit. measured: whether its minibatches
-    were drawn by importance, as in the pilot `emais.audit`, or n_ems is projected from plain training. finite: False
-    where half of the latest minibatches or more had losses or gradients that are not finite.
+    n_ems: effective minibatch size, from n_ems_low to n_ems_high. Where it was measured that is a 95 % interval, as far
+    as minibatches differ; where it was projected, a range with a model error, too (docs/methods/audit.md). error: the
+    standard error of log n_ems from minibatch to minibatch alone. batch_size: samples of an optimizer step; trend: the
+    change of n_ems since as many steps before, from trend_low to trend_high, NaN where there are none; bound: what a
+    sampler would reach that knows every gradient beforehand. No method does, so it is no forecast. steps, epochs: of
+    the audit; needed: steps before which it is too early; share: part of the data set that a minibatch is. measured:
+    whether its minibatches were drawn by importance, as in the pilot `emais.audit`, or n_ems is projected from plain
+    training. finite: False where half of the latest minibatches or more had losses or gradients that are not finite.
 
-    n_ems is NaN before two epochs, and where the noise is larger than what is measured.
+    n_ems is NaN where it is too early, where gradients are not finite, and where the noise is larger than what is
+    measured.
     """
 
     batch_size: float
@@ -82,6 +41,9 @@ class Finding:
     epochs: float
     measured: bool
     finite: bool = True
+    error: float = math.nan
+    needed: int = 0
+    share: float = 0.0
 
     @classmethod
     def of(
@@ -89,39 +51,81 @@ class Finding:
         latest: Stretch,
         before: Stretch,
         size: float,
+        *,
         steps: int,
         epochs: float,
-        early: bool,
+        needed: int,
+        share: float,
         measured: bool,
-        finite: bool = True,
+        finite: bool,
     ) -> Finding:
         """From the latest stretch of steps and the one before it; finite: whether its numbers are."""
-        if early:
-            latest = before = Stretch(math.nan, math.nan, math.nan)
-        found, factor = size * latest.gain, math.exp(NORMAL * latest.error)
-        change, earlier = found - size * before.gain, size * before.gain * before.error
-        half = NORMAL * math.hypot(found * latest.error, earlier)
-        limits = found / factor, found * factor, size * latest.best
-        return cls(size, found, *limits, change, change - half, change + half, steps, epochs, measured, finite)
+        if steps < needed or not finite:
+            latest = before = Stretch()
+        found, earlier = size * latest.gain, size * before.gain
+        low, high = latest.interval() if measured else latest.likely(before.gain)
+        change, half = found - earlier, NORMAL * math.hypot(found * latest.error, earlier * before.error)
+        return cls(
+            batch_size=size,
+            n_ems=found,
+            n_ems_low=size * low,
+            n_ems_high=size * high,
+            bound=size * latest.best,
+            trend=change,
+            trend_low=change - half,
+            trend_high=change + half,
+            steps=steps,
+            epochs=epochs,
+            measured=measured,
+            finite=finite,
+            error=latest.error,
+            needed=needed,
+            share=share,
+        )
+
+    @property
+    def early(self) -> bool:
+        """Whether there were too few steps to say anything."""
+        return self.steps < self.needed
 
     def __str__(self) -> str:
         past = f"{self.steps} step{'' if self.steps == 1 else 's'} ({self.epochs:.1f} epochs)"
+        if not self.finite:
+            return f"After {past} losses or gradients are not finite: lower the rate, and look at the data."
+        if self.early:
+            return f"It is too early to say after {past}: it takes {self.needed}, to see every sample twice."
         if math.isnan(self.n_ems):
-            if self.epochs < 2:
-                return f"It is too early to say after {past}: every sample has to be seen twice, in two epochs."
-            if not self.finite:
-                return f"After {past} losses or gradients are not finite: lower the rate, and look at the data."
             return f"After {past} the minibatches differ too much to say what importance sampling would do: go on."
+        return f"After {past}: {self._acts()}{self._reference()}{self._verdict()}"
+
+    def _acts(self) -> str:
+        """What a minibatch is worth."""
         n, size = f"{self.n_ems:.0f}", f"{self.batch_size:.0f}"
-        interval = f"(95 % interval {self.n_ems_low:.0f} to {self.n_ems_high:.0f})"
-        verb = "acts" if self.measured else "would act"
-        acts = f"After {past}: with importance sampling a minibatch of {size} {verb} like one of {n} {interval}."
+        verb = "acts" if self.measured else "at this learning rate would act"
+        kind = "95 % interval" if self.measured else "likely"
+        limits = f"({kind} {self.n_ems_low:.0f} to {self.n_ems_high:.0f})"
+        return f"with importance sampling a minibatch of {size} {verb} like one of {n} {limits}."
+
+    def _reference(self) -> str:
+        """What it is compared with, where that matters."""
+        if self.share < LARGE:
+            return ""
+        part = f"a minibatch of a shuffled epoch, with {100 * self.share:.0f} % of the data, is better than these"
+        return f" That is beside uniform draws with replacement; {part}."
+
+    def _verdict(self) -> str:
+        """What to make of it, and where it goes."""
+        if self.n_ems_high < LITTLE * self.batch_size:
+            return f" That is nothing to gain: train as you do.{self._change()}"
+        if not self.measured and self.n_ems * math.exp(NORMAL * self.error) < LITTLE * self.batch_size:
+            return f" Plain training shows nothing to gain; a pilot with emais.audit can make sure.{self._change()}"
         if self.n_ems_low <= self.batch_size:
-            return f"{acts} That is nothing to gain: train as you do.{self._change()}"
+            pilot = "" if self.measured else ", or make a pilot with emais.audit"
+            return f" Whether that is a gain cannot be told yet: audit more steps{pilot}.{self._change()}"
         little = " That is little." if self.n_ems < LITTLE * self.batch_size else ""
         return (
-            f"{acts}{little}{self._change()} If a minibatch of {n} at the matching learning rate would not help you, "
-            "this will not. It promises no accuracy and no saved steps."
+            f"{little}{self._change()} If a minibatch of {self.n_ems:.0f} at the matching learning rate would not help "
+            "you, this will not. It promises no accuracy and no saved steps."
         )
 
     def _change(self) -> str:
@@ -129,6 +133,8 @@ class Finding:
         if math.isnan(self.trend):
             return ""
         earlier = f"{self.n_ems - self.trend:.0f}"
-        if self.trend_low <= 0 <= self.trend_high:
+        if max(abs(self.trend_low), abs(self.trend_high)) <= FLAT * self.n_ems:
             return f" It was about the same before ({earlier})."
-        return f" It is {'rising' if self.trend > 0 else 'falling'}: before it was {earlier}."
+        if self.trend_low <= 0 <= self.trend_high:
+            return f" Before it was {earlier}: too few steps to see where it goes."
+        return f" It is {'still rising' if self.trend > 0 else 'falling'}: before it was {earlier}."

@@ -238,4 +238,5 @@ class Handover:
             for observed in self._exchange.arrive(step):
                 if not self._learns_alone:
                     self._learn(observed)
+                    self._prepare()
                 self._report(observed)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import number_from_0, positive_float, truth
-from ..functional.rates import MAX_SCALE, STEADY_MAX, guard_scale, scale_ratio
+from ..functional.rates import MAX_SCALE, STEADY_MAX, guard_scale, root, scale_ratio
 from ..functional.traces import GradientSums, VarianceTraces
 from ..statistics.arrays import Array, Arrays, Number
 from ..statistics.limits import ANY, FROM_0, NORM_MAX, Limit
@@ -36,25 +37,32 @@ class Monitor:
     These minibatches are a *window*. It opens with the first minibatch after `close` and takes all up to the next
     `close`. `smoothing` averages the sums behind the report over windows; 0 is the paper. Nothing here waits for a
     device. What is carried from step to step is written in place, so that CUDA graphs carry it, too.
+    ordered: of several processes, which must come to the same bits.
 
     Paper: prop:tr_cov_est, eq:n_ems
     """
 
     def __init__(
-        self, smoothing: float, unbiased: bool, max_scale: float | None, arrays: Arrays, epoch: int = 50
+        self,
+        smoothing: float,
+        unbiased: bool,
+        max_scale: float | None,
+        arrays: Arrays,
+        epoch: int = 50,
+        ordered: bool = False,
     ) -> None:
         smoothing, self.unbiased = number_from_0("smoothing", smoothing, below=1), truth("unbiased", unbiased)
         self.max_scale = None if max_scale is None else positive_float("max_scale", max_scale)
-        self._arrays = arrays
-        self.rule = "none"
+        self._arrays, self._ordered = arrays, ordered
+        self._rule, self._ended = "none", False  # ended: the window is over, and not taken in yet
         self.step: int | Tensor = 0
         self.open, self.added = False, 0  # whether a window is open; minibatches so far
         self.r: Array | None = None  # of the latest minibatch
         # gradient norms left out, and factors replaced by 1
-        self.counts = torch.zeros(2, dtype=torch.int64, device=arrays.device)
-        self._counts = arrays.array(self.counts)  # the same memory
+        self._saved_counts = torch.zeros(2, dtype=torch.int64, device=arrays.device)
+        self._counts = arrays.array(self._saved_counts)  # the same memory
         self._smoothed, self._rais = SmoothedSums(smoothing, arrays), RaisMoments(arrays)
-        self._steady, self.recent = SteadyMoments(arrays), RecentWindows(epoch, arrays)
+        self._steady, self._recent = SteadyMoments(arrays), RecentWindows(epoch, arrays)
         self._window: GradientSums | None = None  # the latest
         self._factor: Number | None = None  # of the window, once it was asked for
         self._degenerate: bool | Tensor = False  # whether that factor was replaced by 1
@@ -64,13 +72,38 @@ class Monitor:
         """The part of the average over windows that each new one leaves; 0: no average."""
         return self._smoothed.smoothing
 
+    @property
+    def rule(self) -> str:
+        """How the factor follows from the sums."""
+        return self._rule
+
+    @rule.setter
+    def rule(self, rule: str) -> None:
+        self._take_in()
+        self._rule = rule
+
+    @property
+    def counts(self) -> Tensor:
+        """Gradient norms left out, and factors replaced by 1, (2,)."""
+        self._take_in()
+        return self._saved_counts
+
+    @property
+    def recent(self) -> RecentWindows:
+        """The latest windows."""
+        self._take_in()
+        return self._recent
+
     def add(self, observed: Observation) -> None:
         """Take in a minibatch."""
+        self._take_in()
         assert observed.r is not None
         arrays, norms, sums = self._arrays, observed.norms, observed.sums(self._arrays)
+        if self._ordered:
+            sums = replace(sums, ordered=True)
         self._counts[0] += len(norms) - arrays.count(norms <= NORM_MAX)
         joins = self.open and self._window is not None and self._joins(self._window, sums)
-        self.recent.look(observed.r, norms, joins)
+        self._recent.look(observed.r, norms, joins)
         if joins and self._window is not None:
             sums = self._window + sums
         if self._smoothed.smoothing and not self._smoothed.fits(sums):
@@ -88,21 +121,31 @@ class Monitor:
         return self._arrays.known(lambda: usable(window, self._arrays), otherwise=True)
 
     def close(self) -> None:
-        """End the window: the optimizer has stepped."""
-        if not self.open or self._window is None:
+        """End the window: the optimizer has stepped.
+
+        On the host it is taken in with the next minibatch, or when somebody asks: right after a step nothing of all
+        this is in the processor's caches.
+        """
+        self._ended, self.open = self.open or self._ended, False
+        if self._arrays.resident:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        """The window that was ended, if there is one."""
+        if not self._ended or self._window is None:
             return
+        self._ended = False
         if self._factor is not None:
             self._counts[1] += self._degenerate
         if self._smoothed.smoothing:
             self._smoothed.close(self._window)
-        if self.rule == "rais":
+        if self._rule == "rais":
             self._rais.close(self._window)
         window, num = self._window, self._window.num
         sums = self._arrays.concatenate((window.moments, window.square()[None]))
-        if self.rule.startswith("steady"):
+        if self._rule.startswith("steady"):
             self._steady.close(self._bounded(window, sums), num)
-        self.recent.close(sums, 1.0 if self._factor is None else self._factor, num)
-        self.open = False
+        self._recent.close(sums, 1.0 if self._factor is None else self._factor, num)
 
     def _bounded(self, window: GradientSums, sums: Array) -> Array:
         """A window's four sums. Of norms that say nothing on how gradients agree, the last is the largest possible."""
@@ -124,6 +167,7 @@ class Monitor:
 
     def traces(self) -> VarianceTraces:
         """Variance traces of the current window (NaN before the first minibatch)."""
+        self._take_in()
         nan = float("nan")
         traces = VarianceTraces(nan, nan, nan, nan, 1) if self._window is None else self._traces(self._window)
         return traces.tensors(torch.float64, self._arrays.device)
@@ -139,6 +183,7 @@ class Monitor:
 
         A 0-d tensor where the statistics live on a GPU, a float where they live on the CPU.
         """
+        self._take_in()
         if self._window is None and self._factor is None:
             return 1.0
         if self._factor is None:
@@ -148,12 +193,12 @@ class Monitor:
 
     def _ratio(self, window: GradientSums) -> Number:
         """The factor before it is guarded."""
-        if self.rule.startswith("steady"):
+        if self._rule.startswith("steady"):
             gain = self._steady.gain(window.num)
-            return gain**0.5 if self.rule == "steady-sqrt" else gain
-        if self.rule == "rais":
+            return root(gain) if self._rule == "steady-sqrt" else gain
+        if self._rule == "rais":
             return self._rais.gain(window, self.open)
-        found: Number = scale_ratio(self._traces(window), self.rule)
+        found: Number = scale_ratio(self._traces(window), self._rule)
         return found
 
     @property
@@ -161,13 +206,16 @@ class Monitor:
         """The largest factor."""
         if self.max_scale is not None:
             return self.max_scale
-        return STEADY_MAX if self.rule.startswith("steady") else MAX_SCALE
+        if self._rule == "steady-sqrt":  # STEADY_MAX is of the gain, before the root
+            return math.sqrt(STEADY_MAX)
+        return STEADY_MAX if self._rule == "steady" else MAX_SCALE
 
     def state_dict(self) -> dict[str, Any]:
         """Counts, what is averaged over steps, the open window if there is one, and the factor of one that is closed.
 
         A closed window is not kept: its gradient may be long, and all that is still asked of it is the factor.
         """
+        self._take_in()
         average = self._smoothed.average
         if average is not None and not usable(average, self._arrays):
             average = None
@@ -175,10 +223,10 @@ class Monitor:
         return {
             "added": self.added,
             "step": int(self.step),
-            "counts": self.counts.cpu().clone(),
+            "counts": self._saved_counts.cpu().clone(),
             "rais_moments": self._rais.saved.cpu().clone(),
             "steady": self._steady.saved.cpu().clone(),
-            "recent": self.recent.state_dict(),
+            "recent": self._recent.state_dict(),
             "lr_scale": torch.tensor(scale, dtype=torch.float64, device="cpu"),
             "before": saved_sums(average, self._arrays),
             "window": saved_sums(self._window if self.open else None, self._arrays),
@@ -190,9 +238,10 @@ class Monitor:
             ("counts", FROM_0),
             ("rais_moments", ANY),
             ("steady", ANY),
-            ("lr_scale", Limit(0.0, finite=False)),
         ):
             limit.check(state[name], f"monitor.{name}")
+        if not state["lr_scale"].isnan():  # NaN: there is none
+            Limit(0.0, self.max_scale or MAX_SCALE).check(state["lr_scale"], "monitor.lr_scale")
         FROM_0.check(state["recent"]["count"], "monitor.recent.count")
         for name in ("before", "window"):
             for part, high in (("num", 2.0**53), ("share", 1.0), ("num_pairs", 2.0**106)):
@@ -202,13 +251,14 @@ class Monitor:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave."""
-        average, window = (loaded_sums(state[name], self._arrays) for name in ("before", "window"))
+        average, window = (loaded_sums(state[name], self._arrays, self._ordered) for name in ("before", "window"))
         self._smoothed.average, self._window = average, average if window is None else window
         self.open, self.added, self.step = window is not None, state["added"], state["step"]
-        self.counts.copy_(state["counts"])
+        self._ended = False
+        self._saved_counts.copy_(state["counts"])
         self._rais.saved.copy_(state["rais_moments"])
         self._steady.saved.copy_(state["steady"])
-        self.recent.load_state_dict(state["recent"])
+        self._recent.load_state_dict(state["recent"])
         known = not math.isnan(state["lr_scale"])
         scale = state["lr_scale"].clone().to(self._arrays.device)
         self._factor, self._degenerate = self._arrays.number(scale) if known else None, False

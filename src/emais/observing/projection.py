@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from ..statistics.arrays import Array, Arrays
-from .finding import Finding, Stretch
+from ..statistics.limits import NORM_MAX
+from .finding import Finding
+from .stretch import Stretch
 
 MOST = 1000  # steps that a number comes from
-FEWEST = 50  # and where epochs are shorter than this, more than one of them
+FEWEST = 20  # and where epochs are shorter than this, more than one of them, but at most half of what there is
 COLUMNS = 5
 
 
@@ -40,7 +42,9 @@ class Projection:
     def add(self, r: Array, own: Array, norms: Array, grad: Array) -> None:
         """A minibatch: r (N,) of its draw, own (N,) the sampler's r', norms (N,), grad (D,) the sum of r g."""
         arrays, n = self._arrays, len(norms)
-        size, vector = arrays.double(norms), arrays.double(grad)
+        # one that is infinite would give a warning beside its NaN
+        size = arrays.double(arrays.where(norms <= NORM_MAX, norms, math.nan))
+        vector = arrays.double(grad)
         part = r * size
         squares, uniform, total = part @ part, part @ size, part.sum()
         pairs = max(1, n * (n - 1))  # one sample has none: the means below are then taken as 0
@@ -53,21 +57,30 @@ class Projection:
 
     def finding(self, batch_size: float) -> Finding:
         """What the latest epoch says; batch_size: samples of an optimizer step. Waits for a device."""
-        steps = int(self.count)
-        usable = min(steps - self._epoch, len(self.rows))  # in the first epoch there are no statistics to speak of
-        order = torch.arange(steps - max(usable, 0), steps, device="cpu") % len(self.rows)
-        rows = self.rows.cpu()[order]
-        latest, before = (Stretch.of(part[part.isfinite().all(1)]) for part in self._split(rows))
-        early = steps < 2 * self._epoch or usable < 2
-        epochs = steps * self._batch_size / self._num_samples
-        recent = self._split(rows)[0].isfinite().all(1)
-        finite = not len(recent) or bool(2 * recent.sum() > len(recent))
-        return Finding.of(latest, before, batch_size, steps, epochs, early, self._replaced, finite)
+        steps, epoch, rows = int(self.count), self._epoch, self.rows.cpu()
+        kept = min(steps, len(rows))
+        rows = rows[torch.arange(steps - kept, steps, device="cpu") % len(rows)]
+        recent = rows[-self._length :].isfinite().all(1)
+        usable = max(0, min(steps - epoch, kept))  # in the first epoch there are no statistics to speak of
+        latest, before = self._split(rows[kept - usable :])
+        return Finding.of(
+            latest,
+            before,
+            batch_size,
+            steps=steps,
+            epochs=steps * self._batch_size / self._num_samples,
+            needed=epoch + max(epoch, 2),
+            share=self._batch_size / self._num_samples,
+            measured=self._replaced,
+            finite=not kept or bool(2 * recent.sum() > len(recent)),
+        )
 
-    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows of the latest stretch, and as many before it as there are."""
-        cut = max(0, len(rows) - self._length)
-        return rows[cut:], rows[:cut]
+    def _split(self, rows: Tensor) -> tuple[Stretch, Stretch]:
+        """The latest stretch, and as many steps before it as there are."""
+        length = min(self._length, max(self._epoch, len(rows) // 2))
+        cut = max(0, len(rows) - length)
+        latest, before = (Stretch.of(part[part.isfinite().all(1)]) for part in (rows[cut:], rows[:cut]))
+        return latest, before
 
     def state_dict(self) -> dict[str, Tensor]:
         """All of it, copied to the CPU."""

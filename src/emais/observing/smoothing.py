@@ -51,7 +51,7 @@ class SmoothedSums:
             return where(mixed_usable, new, where(past_usable, old, own))
 
         pairs = None if mixed.pairs is None else chosen("pairs")
-        return GradientSums(mixed.num, chosen("moments"), chosen("grad"), mixed.share, pairs, mixed.num_pairs)
+        return replace(mixed, moments=chosen("moments"), grad=chosen("grad"), pairs=pairs)
 
     def close(self, window: GradientSums) -> None:
         """Take a window in for good."""
@@ -64,7 +64,7 @@ class SmoothedSums:
         elif arrays.known(lambda: usable(sums, arrays), otherwise=True):
             moments, grad = (arrays.array(arrays.copy(x)) for x in (sums.moments, sums.grad))
             pairs = None if sums.pairs is None else arrays.array(arrays.copy(sums.pairs))
-            self.average = GradientSums(sums.num, moments, grad, sums.share, pairs, sums.num_pairs)
+            self.average = replace(sums, moments=moments, grad=grad, pairs=pairs)
 
 
 class RaisMoments:
@@ -103,10 +103,10 @@ def saved_sums(sums: GradientSums | None, arrays: Arrays) -> dict[str, Tensor]:
     return {"num": numbers[0].clone(), "share": numbers[1].clone(), "num_pairs": numbers[2].clone(), **tensors}
 
 
-def loaded_sums(state: dict[str, Tensor], arrays: Arrays) -> GradientSums | None:
+def loaded_sums(state: dict[str, Tensor], arrays: Arrays, ordered: bool = False) -> GradientSums | None:
     """What `saved_sums` gave, as arrays of their own."""
     num, share = float(state["num"]), float(state["share"]) or None
     moments, grad, pairs = (arrays.array(state[name].clone()) for name in ("moments", "grad", "pairs"))
     if not num:
         return None
-    return GradientSums(num, moments, grad, share, None if len(grad) else pairs, float(state["num_pairs"]))
+    return GradientSums(num, moments, grad, share, None if len(grad) else pairs, float(state["num_pairs"]), ordered)

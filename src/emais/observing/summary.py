@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,9 @@ from ..statistics.arrays import Array, Arrays, Number
 
 NORMAL = 1.96  # half the width of a 95 % interval, in standard deviations
 TINY = 1e-300  # makes 0/0 a 0
+ROUNDING = 1e-9  # of a mean of squares: a difference of two of them that is smaller may come from rounding
+FEW = 20  # windows: with fewer of them their scatter says little about the noise
+OFTEN = 0.05  # share of the steps from which on the sentence says that the factor was at its bound
 MOST = 1000  # windows to look back on
 
 
@@ -19,11 +23,12 @@ MOST = 1000  # windows to look back on
 class Summary:
     """Numbers of the latest epoch, of at most 1,000 steps, from their sums; score_low to score_high: a 95 % interval.
 
-    tr_is, tr_unif, tr_opt: variance traces, corrected for the plug-in mean; n_ems: effective minibatch size; score:
-    S(W), NaN where no sampler could be told from a uniform one; lr_scale: mean learning-rate factor; bounded: share of
-    the steps whose factor was at its bound; max_r: the largest r; max_share: the largest part of a minibatch's gradient
-    norms that came from one sample. Of the whole run: fallback_steps; steps (minibatches trained on) and what
-    they are worth, effective_steps; steps_saved, the difference.
+    tr_is, tr_unif, tr_opt: variance traces, corrected for the plug-in mean; n_ems: effective minibatch size, NaN where
+    the samples' gradients do not clearly differ; score: S(W), NaN where no sampler could be told from a uniform one;
+    lr_scale: mean learning-rate factor; bounded: share of the steps whose factor was at its bound; max_r: the largest
+    r; max_share: the largest part of a minibatch's gradient norms that came from one sample. Of the whole run:
+    nonfinite, gradient norms that were not finite; fallback_steps; observed, minibatches that were observed; steps,
+    those that were trained on, and what they are worth, effective_steps; steps_saved, the difference.
     """
 
     batch_size: float
@@ -38,26 +43,67 @@ class Summary:
     bounded: float
     max_r: float
     max_share: float
+    nonfinite: int
     fallback_steps: int
+    observed: int
     steps: int
     effective_steps: float
     steps_saved: float
     rule: str
 
+    def as_dict(self) -> dict[str, Any]:
+        """All numbers by name."""
+        return asdict(self)
+
     def __str__(self) -> str:
-        if not self.steps:
-            return "No step was observed yet."
-        size = f"The gradient of {self.batch_size:.0f} samples had the variance of {self.n_ems:.0f} uniform ones"
-        if not self.n_ems > 0:
-            size = "The gradients were too much alike to say what the sampler gained"
+        """One sentence in plain words."""
+        if not self.observed:
+            return "No minibatch was observed yet."
+        parts = [self._size(), self._room(), self._rate()]
+        if self.fallback_steps:
+            parts.append(f"{self.fallback_steps} of them were drawn uniformly because the sampler was worse")
+        if self.nonfinite:
+            parts.append(f"{self.nonfinite} gradient norms were not finite")
+        sentence = "; ".join(part for part in parts if part)
+        return f"{sentence[0].upper()}{sentence[1:]}."
+
+    def _size(self) -> str:
+        if math.isnan(self.batch_size):
+            return "no gradient of the latest steps was finite"
+        if math.isnan(self.n_ems):
+            return "the gradients of the samples hardly differed, so no sampler could gain anything"
+        samples = f"{self.batch_size:.0f} sample{'s' * (round(self.batch_size) != 1)}"
+        return f"the gradient of {samples} had the variance of {self.n_ems:.0f} uniform ones"
+
+    def _room(self) -> str:
+        if math.isnan(self.n_ems):
+            return ""
         if math.isnan(self.score):
-            room = "and a better sampler could gain nothing that these steps would show"
-        else:
-            room = f"and S(W) was {self.score:.2f} ({self.score_low:.2f} to {self.score_high:.2f}; 0 best, 1 uniform)"
-        sentence = f"{size}, {room}."
+            return "these steps show no room for a better sampler"
+        interval = f"{self.score_low:.2f} to {self.score_high:.2f}"
+        return f"S(W) was {self.score:.2f} ({interval}), where 0 is the best sampler and 1 uniform sampling"
+
+    def _rate(self) -> str:
+        if not self.steps:
+            return f"{self.observed} minibatches were observed, and the attached optimizer made no step"
+        made = f"{self.steps} minibatch{'es' * (self.steps != 1)}"
         if self.rule == "none":
-            return f"{sentence} The learning rate was left alone."
-        return f"{sentence} {self.steps} steps with the rule {self.rule} were worth {self.effective_steps:.0f}."
+            return f"the learning rate of {made} was left alone"
+        mean = f"rule {self.rule}, latest mean lr_scale {self.lr_scale:.2f}"
+        if self.bounded >= OFTEN:
+            mean += f", at its bound in {100 * self.bounded:.0f} % of the steps"
+        return f"{made} were worth {self.effective_steps:.0f} ({mean}), so steps_saved is {self.steps_saved:.0f}"
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """What a summary says of the whole run: see `Summary`."""
+
+    nonfinite: int
+    fallback_steps: int
+    observed: int
+    steps: int
+    effective_steps: float
 
 
 class RecentWindows:
@@ -106,60 +152,65 @@ class RecentWindows:
         rows = rows[torch.arange(count - kept, count, device="cpu") % len(rows)]
         return rows[rows.isfinite().all(1)]
 
-    def summary(
-        self, steps: int, effective: float, fallback: int, rule: str, bound: float, windows: int | None = None
-    ) -> Summary:
-        """The numbers of the latest windows, by default of all that are kept; waits for a device.
-
-        steps, effective, fallback: of the whole run, in minibatches.
-        """
+    def summary(self, run: RunCounts, rule: str, bound: float, windows: int | None = None) -> Summary:
+        """The numbers of the latest windows, by default of all that are kept; waits for a device."""
         rows = self.latest(windows)
-        if not len(rows):
-            nan = math.nan
-            none = Summary(nan, nan, nan, nan, nan, nan, nan, nan, 1.0, 0.0, nan, nan, fallback, steps, 0.0, 0.0, rule)
-            return replace(none, effective_steps=effective, steps_saved=effective - steps)
-        n, factor = rows[:, 5], rows[:, 4]
-        means = rows[:, :4] / n.unsqueeze(1)  # of r^2|g|^2, r|g|^2 and r|g|
-        means[:, 3] = (rows[:, 3] - rows[:, 0]) / (n * (n - 1)).clamp(min=1)  # of pairs
-        drawn, uniform, norm, pairs = means.mean(0).tolist()
+        n, factor, means = rows[:, 5], rows[:, 4], unbiased_means(rows)
+        drawn, uniform, best, pairs = means.mean(0).tolist()  # NaN without rows
         score, low, high = _score(means)
-        gap, size = drawn - pairs, float(n.mean())
+        size = float(n.mean())
+        differ = _clearly(means, uniform - pairs, [0.0, 1.0, 0.0, -1.0], at_least=FEW)
         return Summary(
             batch_size=size,
-            tr_is=gap,
+            tr_is=drawn - pairs,
             tr_unif=uniform - pairs,
-            tr_opt=norm**2 - pairs,
-            n_ems=size * (uniform - pairs) / gap if gap > 0 else math.nan,
+            tr_opt=best - pairs,
+            n_ems=size * (uniform - pairs) / (drawn - pairs) if differ and drawn > pairs else math.nan,
             score=score,
             score_low=low,
             score_high=high,
-            lr_scale=float(factor.mean()),
-            bounded=float((factor >= bound).double().mean()),
-            max_r=float(rows[:, 6].max()),
-            max_share=float((rows[:, 7] / rows[:, 2].clamp(min=TINY)).max()),
-            fallback_steps=fallback,
-            steps=steps,
-            effective_steps=effective,
-            steps_saved=effective - steps,
+            lr_scale=float(factor.mean()) if len(rows) else 1.0,
+            bounded=float((factor >= bound).double().mean()) if len(rows) else 0.0,
+            max_r=float(rows[:, 6].max()) if len(rows) else math.nan,
+            max_share=float((rows[:, 7] / rows[:, 2].clamp(min=TINY)).max()) if len(rows) else math.nan,
+            **asdict(run),
+            steps_saved=run.effective_steps - run.steps,
             rule=rule,
         )
 
 
+def unbiased_means(rows: Tensor) -> Tensor:
+    """Of each window, unbiased for draws that are independent: E r^2|g|^2, E|g|^2, (E|g|)^2 and |E g|^2, (windows, 4).
+
+    The last two are squares of means and come from pairs of different samples of one window. Windows are only averaged
+    after that, so gradients that grow or shrink over the windows are not taken for samples that differ. With one
+    sample a window there are no pairs: the third is NaN then, and the fourth 0, as if gradients were orthogonal.
+    """
+    n, (drawn, uniform, norm, square) = rows[:, 5], rows[:, :4].T
+    pairs = n * (n - 1)
+    best, mean = (norm.square() - drawn) / pairs, (square - drawn) / pairs.clamp(min=1)
+    return torch.stack((drawn / n, uniform / n, best.where(n > 1, math.nan), mean), 1)
+
+
 def _score(means: Tensor) -> tuple[float, float, float]:
-    """S(W) and its interval, from windows' means of r^2|g|^2, r|g|^2 and r|g|; NaN where there is nothing to gain."""
-    drawn, uniform, norm = means[:, :3].mean(0).tolist()
-    room, nothing = uniform - norm**2, (math.nan, math.nan, math.nan)
-    if len(means) < 2:
+    """S(W) and its interval; NaN where there is nothing to gain."""
+    drawn, uniform, best, _ = means.mean(0).tolist()
+    room, nothing = uniform - best, (math.nan, math.nan, math.nan)
+    if len(means) < 2 or not _clearly(means, room, [0.0, 1.0, -1.0, 0.0]):
         return nothing
-    covariance = means[:, :3].T.cov() / len(means)  # of their averages
-    if not room > NORMAL * _error(covariance, [0.0, 1.0, -2 * norm]):
-        return nothing
-    score = (drawn - norm**2) / room
-    half = NORMAL * _error(covariance, [1 / room, -score / room, 2 * norm * (score - 1) / room])
+    score = (drawn - best) / room
+    half = NORMAL * _error(means, [1 / room, -score / room, (score - 1) / room, 0.0])
     return score, score - half, score + half
 
 
-def _error(covariance: Tensor, slope: list[float]) -> float:
+def _clearly(means: Tensor, difference: float, slope: list[float], at_least: int = 2) -> bool:
+    """Whether a difference of two averages is above its noise, with so many windows, and above what rounding makes."""
+    noise = NORMAL * _error(means, slope) if len(means) >= at_least else 0.0
+    return difference > max(noise, ROUNDING * float(means[:, 1].mean()))
+
+
+def _error(means: Tensor, slope: list[float]) -> float:
     """Standard error of a function of the averages, from its slopes."""
-    s = torch.tensor(slope, dtype=torch.float64, device="cpu")
-    return math.sqrt(max(0.0, float(s @ covariance @ s)))
+    values = sum(s * means[:, k] for k, s in enumerate(slope) if s)
+    assert isinstance(values, Tensor)
+    return math.sqrt(float(values.var()) / len(values))

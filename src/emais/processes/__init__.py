@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..distributed import Connection, group_size, refuse_forgotten_group
+from ..distributed import Connection
 from ..errors import EmaisError, positive_float, truth
+from ..groups import group_size, refuse_forgotten_group
 from .alone import Alone
 from .form import Processes
 from .replicas import Replicas
@@ -28,7 +29,15 @@ def samples_of_a_draw(batch_size: int, process_group: Any, sharded: bool) -> int
 
 def processes_of(engine: Engine, process_group: Any, sharded: bool, timeout: float) -> Processes:
     """The processes that an engine trains with."""
-    sharded, timeout = truth("sharded", sharded), positive_float("timeout", timeout)
+    _check(engine, process_group, sharded, timeout)
+    if process_group is None:
+        return Alone(engine)
+    return (Shards if sharded else Replicas)(engine, Connection(process_group, float(timeout)))
+
+
+def _check(engine: Engine, process_group: Any, sharded: bool, timeout: float) -> None:
+    truth("sharded", sharded)
+    positive_float("timeout", timeout)
     if process_group is None:
         if sharded:
             raise EmaisError(
@@ -36,7 +45,7 @@ def processes_of(engine: Engine, process_group: Any, sharded: bool, timeout: flo
                 "samples"
             )
         refuse_forgotten_group()
-        return Alone(engine)
+        return
     group_size(process_group)
     if engine.alone:
         raise EmaisError(f"{engine.name} takes no process_group yet, because {engine.alone}: choose another method")
@@ -45,4 +54,3 @@ def processes_of(engine: Engine, process_group: Any, sharded: bool, timeout: flo
             f"an engine on {engine.device} takes no process_group yet: make it without device= and resident=, the "
             "model may be on any device"
         )
-    return (Shards if sharded else Replicas)(engine, Connection(process_group, timeout))

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ..distributed import refuse_forgotten_group
+from ..groups import refuse_forgotten_group
 from .form import Processes
 
 if TYPE_CHECKING:
     from ..engine import Engine
+    from ..loading.loader import Loader
 
 
 class Alone(Processes):
@@ -28,7 +29,7 @@ class Alone(Processes):
     def check_settings(self, engine: Engine) -> None:
         """Nobody has others."""
 
-    def loader_made(self, engine: Engine, ahead: int) -> None:
+    def loader_made(self, engine: Engine, loader: Loader) -> None:
         """A group may have been made after the engine."""
         refuse_forgotten_group()
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from ..engine import Engine
+    from ..loading.loader import Loader
     from ..observing.handover import Exchange
 
 
@@ -39,8 +40,8 @@ class Processes(Protocol):
     def check_settings(self, engine: Engine) -> None:
         """The engine is made: compare its settings with those of the others."""
 
-    def loader_made(self, engine: Engine, ahead: int) -> None:
-        """A loader was made that draws so many minibatches before it needs them."""
+    def loader_made(self, engine: Engine, loader: Loader) -> None:
+        """A loader was made, which may draw minibatches before it needs them."""
 
     def before_learning(self, engine: Engine, step: int | Tensor) -> None:
         """The statistics are about to learn from a step: make the draws that must not know of it."""

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
-from ..distributed import Connection, Flight
-from ..draws.uniforms import mix
-from ..errors import EmaisError
+from ..distributed import Connection, Flight, shared_error
+from ..draws.uniforms import seed_of_rank
 from ..observing.observation import Observation
 from .form import Processes
 
@@ -47,9 +46,9 @@ class Group(Processes):
         told = connection.ask_all((form, engine.num_samples), NOT_MADE)
         if len({form for form, _ in told}) > 1:
             said = ", ".join(f"rank {rank} has {form}" for rank, (form, _) in enumerate(told))
-            raise EmaisError(f"the processes disagree about sharded: {said}. Make their engines alike")
+            raise shared_error(f"the processes disagree about sharded: {said}. Make their engines alike")
         self.sizes = [size for _, size in told]  # num_samples of each
-        self.own_seed = engine.seed if self.rank == 0 else mix(engine.seed, self.rank, 2) >> 1
+        self.own_seed = seed_of_rank(engine.seed, self.rank)
         self._pending: deque[tuple[Flight, Observation]] = deque()
         self._packing: Packing | None = None
 

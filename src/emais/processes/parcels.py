@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..functional.traces import GradientSums
+from ..functional.traces import GradientSums, in_order
 from ..observing.observation import Observation
 from ..statistics.arrays import Arrays
 from .group import gradient_length, own_sums
@@ -48,10 +48,10 @@ class Parcels:
         parcels = rows.numpy().view(self._layout)[:, 0]
         index, r, norms = (parcels[name].reshape(-1) for name in ("index", "r", "norms"))
         signal = None if observed.signal is None else parcels["signal"].reshape(-1)
-        sums = added(parcels["sums"])
+        sums = in_order(parcels["sums"])
         self._vectors = self._vectors and bool((parcels["length"] == self.width).all())
         if self._vectors:
-            grad = added(parcels["grad"].astype(np.float64))
+            grad = in_order(parcels["grad"].astype(np.float64))
             known = GradientSums(len(norms), sums[:3], grad)
             return Observation(observed.step, index, r, norms, grad, signal, known=known)
         pairs, num = sums[3:4], float(sums[4])
@@ -74,9 +74,3 @@ def layout(width: int, samples: int = 0, signals: int = 0) -> np.dtype[Any]:
         ("signal", "f4", (signals,)),
     ]
     return np.dtype([*header, *each, ("grad", "f4", (width,))])
-
-
-def added(rows: np.ndarray) -> np.ndarray:
-    """The sum of the rows, one after the other: the same bits anywhere, whatever instructions numpy has."""
-    total: np.ndarray = np.add.accumulate(rows, 0)[-1]
-    return total

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..functional.traces import GradientSums
+from ..functional.traces import GradientSums, in_order
 from ..observing.observation import Observation
 from ..statistics.arrays import Arrays
 from .group import gradient_length, own_sums
-from .parcels import added, layout
+from .parcels import layout
 
 
 class PartSums:
@@ -56,14 +56,14 @@ class PartSums:
         """The sums behind the traces: of draws from parts, in the form that independent draws would have."""
         parts = rows.numpy().view(self._layout)[:, 0]
         sums, num = parts["sums"], float(len(rows) * batch_size)
-        total = added(sums)
+        total = in_order(sums)
         moments, uniform = total[:3], parts["num"].all()
         if uniform:  # as in the warm-up: reported as uniform sampling
             moments[0] = moments[1]
         self._vectors = self._vectors and bool((parts["length"] == self.width).all())
         if not self._vectors:
             return GradientSums(num, moments, total[:0], None, total[3:4], float(total[4]))
-        grad = added(parts["grad"].astype(np.float64))
+        grad = in_order(parts["grad"].astype(np.float64))
         if not uniform and batch_size > 1 and len(rows) > 1:
             moments[0], moments[2] = as_if_independent(sums, total, grad, batch_size)
         return GradientSums(num, moments, grad)
@@ -78,11 +78,11 @@ def as_if_independent(sums: np.ndarray, total: np.ndarray, grad: Any, batch_size
     n, processes = batch_size, len(sums)
     num = n * processes
     keep = 1 - 1 / num
-    square = added((grad * grad)[:, None])[0] / num**2
+    square = in_order(grad * grad) / num**2
     trace = (total[0] / n - total[3] / (n * (n - 1))) / processes  # of r g, within parts
     mean_square = square - trace / num
     # the same for the norms: their variance within parts, and the square of their mean
-    pairs = added((sums[:, 2] ** 2 - sums[:, 0])[:, None])[0] / (n * (n - 1))
+    pairs = in_order(sums[:, 2] ** 2 - sums[:, 0]) / (n * (n - 1))
     spread = (total[0] / n - pairs) / processes
     norm_square = (total[2] / num) ** 2 - spread / num
     best = np.maximum(square + keep * (norm_square - mean_square), 0.0)

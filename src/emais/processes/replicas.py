@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from .parcels import Parcels
 
 if TYPE_CHECKING:
     from ..engine import Engine
+    from ..loading.loader import Loader
 
 STALE = (
     "the loader draws {} minibatches ahead, which is {:.0%} of an epoch: statistics are that much behind at a draw. "
@@ -37,15 +39,17 @@ class Replicas(Group):
         self.total_samples, self.draw_size, self.draw_seed = engine.num_samples, n * self.size, engine.seed
         self.lanes = slice(self.rank * n, (self.rank + 1) * n)
         self.lag, self._arrays = 0, engine.arrays
+        self._loaders: WeakSet[Loader] = WeakSet()
 
     def packing(self, lengths: Sequence[int]) -> Parcels:
         """16 bytes a sample."""
         return Parcels(common_width(lengths), self._arrays)
 
-    def loader_made(self, engine: Engine, ahead: int) -> None:
+    def loader_made(self, engine: Engine, loader: Loader) -> None:
         """Take the lag from the loader that draws the most minibatches ahead; all processes make theirs together."""
-        asked = (ahead, int(engine.source.step))
-        told = self.connection.ask_all(asked, "another process has not made its loader")
+        self._loaders.add(loader)
+        ahead = max(known.ahead for known in self._loaders)  # older ones may be gone on with
+        told = self.connection.ask_all((ahead, int(engine.source.step)), "another process has not made its loader")
         self._hold(engine, max(step for _, step in told))  # under a shorter lag these would know more
         self.lag = max(ahead for ahead, _ in told)
         share = self.lag * self.draw_size / engine.num_samples

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ..distributed import Connection
+from ..distributed import Connection, shared_error
 from ..errors import EmaisError
 from ..functional.probabilities import check_flattening
 from .group import Group, common_width
@@ -16,7 +16,7 @@ from .part_sums import PartSums
 
 if TYPE_CHECKING:
     from ..engine import Engine
-
+    from ..loading.loader import Loader
 
 IN_FLIGHT = 64  # exchanges at most that nobody has waited for
 
@@ -37,7 +37,7 @@ class Shards(Group):
     def __init__(self, engine: Engine, connection: Connection) -> None:
         super().__init__(engine, connection)
         if engine.ignores_r and len(set(self.sizes)) > 1:
-            raise EmaisError(
+            raise shared_error(
                 f"{engine.name} trains on the plain mean of its losses, so with sharded=True all parts must have one "
                 f"size, got {self.sizes}: cut the samples into equal parts, or choose another method"
             )
@@ -52,13 +52,13 @@ class Shards(Group):
             try:
                 check_flattening(size, engine.batch_size, getattr(engine, "kappa", None) or math.inf)
             except EmaisError as error:
-                raise EmaisError(f"the part of rank {rank} is too small: {error}") from error
+                raise shared_error(f"the part of rank {rank} is too small: {error}") from error
 
     def packing(self, lengths: Sequence[int]) -> PartSums:
         """Five sums a process."""
         return PartSums(common_width(lengths), self.coefficient, self._arrays)
 
-    def loader_made(self, engine: Engine, ahead: int) -> None:
+    def loader_made(self, engine: Engine, loader: Loader) -> None:
         """A process may prefetch as it likes: nobody else draws from its samples."""
 
     def before_learning(self, engine: Engine, step: int | Tensor) -> None:

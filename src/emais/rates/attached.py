@@ -13,8 +13,9 @@ from ..observing.handover import Settled
 from ..observing.monitor import Monitor
 from ..statistics.arrays import Number
 from .effective_steps import Progress
+from .manual import ManualStep
 from .rules import check_decay, check_rate, check_rule, default_rule
-from .scaling import ManualStep, StepScaler
+from .scaling import StepScaler
 from .watch import ScheduleWatch
 
 UNSTEPPED = (
@@ -24,9 +25,16 @@ UNSTEPPED = (
 )
 
 
+A_FEW = 50  # minibatches
 FORGOTTEN = (
     "{} minibatches were observed and no optimizer is attached, so no learning rate is scaled: call "
     'imp.attach(optimizer) before training, or imp.attach(optimizer, rule="none") to leave the rate alone'
+)
+
+
+WORTH_ONE = (
+    'effective_steps has no effect with rule="none": every step is worth one, and the run makes all of them. Attach '
+    "with rule={!r}, or leave effective_steps out"
 )
 
 
@@ -45,9 +53,10 @@ class Attached:
         scale: Callable[[Number], Number],
         patience: int,
     ) -> None:
-        self.monitor, self._progress, self._settled, self._scale = monitor, progress, settled, scale
+        self.monitor, self._progress, self.settled, self._scale = monitor, progress, settled, scale
         self._watch = ScheduleWatch(progress)
         self.scalers: tuple[StepScaler | ManualStep, ...] = ()
+        self.unclosed: list[StepScaler] = []  # have read their rate in a step that has not come to its end
         self._loaded: list[int] = []  # `used` of optimizers that are still to be attached after a resume
         self.applied: Number = 1.0  # the factor of the latest step
         self.steps, self.minibatches = 0, 1  # steps here, and minibatches of the latest
@@ -75,38 +84,53 @@ class Attached:
             )
         if not scale_decay:
             check_decay(optimizer)
+        if not self.scalers:
+            self._progress.tell_few()
         scaler = ManualStep(self) if optimizer is None else StepScaler(optimizer, self, scale_decay)
         scaler.used = self._loaded.pop(0) if self._loaded else self.monitor.added
         self._latest = max(self._latest, scaler.used)
         self.scalers = (*self.scalers, scaler)
         self.monitor.rule = rule
+        if rule == "none" != usual and self._progress.goal is not None:
+            warnings.warn(WORTH_ONE.format(usual), stacklevel=3)
         return scaler
 
     def forget(self, scaler: StepScaler | ManualStep) -> None:
         """Detach one; its next step is its own again."""
-        with self._settled:
+        with self.settled:
             self.scalers = tuple(s for s in self.scalers if s is not scaler)
+            self.unclosed = [s for s in self.unclosed if s is not scaler]
             if not self.scalers:
                 self.monitor.rule, self.applied, self._told = "none", 1.0, True  # nothing was forgotten
 
     def lr_scale(self, scaler: StepScaler | ManualStep) -> Number:
         """The factor of a step; 1 if no minibatch has come since the last."""
-        with self._settled:
+        with self.settled:
             self.applied = 1.0 if self.monitor.added == scaler.used else self._scale(self.monitor.lr_scale())
             return self.applied
 
     def stepped(self, scaler: StepScaler | ManualStep) -> None:
         """A step is over: what comes next belongs to another."""
-        with self._settled:
-            made = self.monitor.added - scaler.used  # minibatches of the step: several if they were accumulated
-            if made and scaler is self.scalers[0]:  # of several, one counts the steps
-                self._progress.add(self.applied * made)
-                self.steps, self.minibatches = self.steps + 1, made
-                if scaler.optimizer is not None:
-                    self.lr = scaler.optimizer.param_groups[0]["lr"]
-            scaler.used = self._latest = self.monitor.added
-            self._told = False
-            self.monitor.close()
+        with self.settled:
+            self._close(scaler)
+
+    def close_unclosed(self) -> None:
+        """Another minibatch comes: a step that has read its rate was made, even if a hook has raised after it."""
+        for scaler in self.unclosed:
+            self._close(scaler)
+
+    def _close(self, scaler: StepScaler | ManualStep) -> None:
+        if self.unclosed:
+            self.unclosed = [s for s in self.unclosed if s is not scaler]
+        made = self.monitor.added - scaler.used  # minibatches of the step: several if they were accumulated
+        if made and scaler is self.scalers[0]:  # of several, one counts the steps
+            self._progress.add(self.applied, made)
+            self.steps, self.minibatches = self.steps + 1, made
+            if scaler.optimizer is not None:
+                self.lr = scaler.optimizer.param_groups[0]["lr"]
+        scaler.used = self._latest = self.monitor.added
+        self._told = False
+        self.monitor.close()
 
     def terms(self) -> str:
         """What several processes that train one model must have alike, in words."""
@@ -117,11 +141,16 @@ class Attached:
         """Minibatches of all steps so far; without an optimizer, all that were observed."""
         return self._latest if self.scalers else self.monitor.added
 
+    def trained(self) -> int:
+        """The same once everything observed has arrived."""
+        with self.settled:
+            return self.counted()
+
     def finished(self) -> bool:
         """Whether the run has come to the end that it was given in effective steps; sync on a device."""
         if self._progress.goal is None:
             return False
-        with self._settled:
+        with self.settled:
             return self._at_the_end()
 
     def _at_the_end(self) -> bool:
@@ -129,9 +158,12 @@ class Attached:
         self._watch.look(optimizers, self.monitor.added)
         return self._progress.finished()
 
-    def remind_to_attach(self) -> None:
-        """Say, once, that minibatches are observed and nothing is attached."""
-        if not self._told and self.monitor.added > self._patience:
+    def remind_to_attach(self, warmup: int) -> None:
+        """Say, once, that minibatches are observed and nothing is attached, when a factor would begin: after warm-up.
+
+        Nothing is said of the first few minibatches.
+        """
+        if not self._told and self.monitor.added > max(warmup, A_FEW):
             self._told = True
             warnings.warn(FORGOTTEN.format(self.monitor.added), stacklevel=2)
 

@@ -3,29 +3,56 @@
 from __future__ import annotations
 
 import math
+import warnings
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ..errors import EmaisError, positive_float
 from ..statistics.arrays import Arrays, Number
 
 NO_END = (
     "effective_steps=True needs an end to count to: give num_steps=, the steps that you would make without importance "
-    "sampling; or, for passes of one epoch each, give their number as effective_steps= and leave num_steps out"
+    "sampling; or, for a loop over epochs, effective_steps=epochs * len(loader), a number of steps, without num_steps"
+)
+FEW = (
+    "effective_steps={:g} is a number of steps, and one epoch has {}: for a loop over epochs pass "
+    "effective_steps=epochs * {}"
+)
+TOO_LOW = (
+    "max_scale={:g} makes every step worth less than an ordinary one, so a run with effective_steps could only take "
+    "longer: give a max_scale of at least 1, or leave it out"
 )
 TWO_ENDS = "effective_steps={} and num_steps={} are two ends: pass effective_steps=True to end at num_steps"
+
+
+@dataclass(frozen=True)
+class Follower:
+    """What the steps since a schedule last moved are worth: it takes that and sets it to 0."""
+
+    by_minibatch: bool
+    worth: Tensor
 
 
 class Progress:
     """The sum of the factors of all steps so far; `goal`: where the run ends, if it is to end by that sum.
 
     A step with the factor f is worth f ordinary steps (docs/math.md). With accumulated gradients each minibatch counts,
-    as it does in num_steps: a step of k minibatches is worth k f. The sum is written in place, so that CUDA graphs
-    carry it.
+    as it does in num_steps: a step of k minibatches is worth k f. Schedules
+    follow the same steps: each has a `Follower`. All sums are written in place, so that CUDA graphs carry them.
     """
 
-    def __init__(self, effective_steps: bool | float, num_steps: int | None, arrays: Arrays) -> None:
+    def __init__(
+        self,
+        effective_steps: bool | float,
+        num_steps: int | None,
+        arrays: Arrays,
+        epoch: int = 1,
+        max_scale: float | None = None,
+    ) -> None:
         self.goal: float | None = None
+        self._epoch = 0 if effective_steps is True else epoch  # steps that a number should have at least
         if effective_steps is True:
             if num_steps is None:
                 raise EmaisError(NO_END)
@@ -34,13 +61,29 @@ class Progress:
             self.goal = positive_float("effective_steps", effective_steps)
             if num_steps is not None:
                 raise EmaisError(TWO_ENDS.format(effective_steps, num_steps))
+        if self.goal is not None and max_scale is not None and max_scale < 1:
+            raise EmaisError(TOO_LOW.format(max_scale))
         self.asked = False  # whether a schedule, or somebody, has asked for effective steps
         self.saved = torch.zeros(1, dtype=torch.float64, device=arrays.device)
         self._effective = arrays.array(self.saved)  # the same memory
+        self._followers: list[Follower] = []
 
-    def add(self, factor: Number) -> None:
-        """A step was made."""
-        self._effective += factor
+    def add(self, factor: Number, minibatches: int = 1) -> None:
+        """A step was made, of so many minibatches."""
+        self._effective += factor * minibatches
+        for follower in self._followers:
+            follower.worth.add_(factor * minibatches if follower.by_minibatch else factor)
+
+    def tell_few(self) -> None:
+        """Say that a goal is less than an epoch: a number of epochs was given where steps are counted."""
+        if self.goal is not None and self.goal < self._epoch:
+            warnings.warn(FEW.format(self.goal, self._epoch, self._epoch), stacklevel=4)
+
+    def follower(self, by_minibatch: bool) -> Follower:
+        """For a schedule: what steps from now on are worth, in minibatches, or in steps of the optimizer."""
+        self.asked = True
+        self._followers.append(Follower(by_minibatch, torch.zeros((), dtype=torch.float64, device=self.saved.device)))
+        return self._followers[-1]
 
     def effective(self) -> float:
         """Effective steps so far; waits for a device."""

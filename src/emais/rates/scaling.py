@@ -6,7 +6,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Iterator, MutableMapping
-from types import CodeType, FrameType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +19,13 @@ from ..statistics.arrays import Number
 if TYPE_CHECKING:
     from .attached import Attached
 
+    _Dict = dict[str, Any]
+else:
+
+    class _Dict(MutableMapping, dict):
+        """A dict, all of whose methods go through those that a subclass defines."""
+
+
 UNREAD = (
     "the step of {} did not read its learning rate from param_groups, so it could not be scaled: attach the optimizer "
     'that does the work, if this one wraps it, or attach with rule="none"'
@@ -26,39 +33,24 @@ UNREAD = (
 
 WRITTEN = (
     "the step of {} changes its own learning rate, which it has read multiplied by the factor: the factor would stay "
-    'in it: attach with rule="none", or let a scheduler change the rate'
+    'in it: attach with rule="none", or change the rate outside the step, as a scheduler does'
+)
+
+TWO = (
+    "two engines are attached to this {}, and their factors would multiply: call remove() on the handle that attach "
+    "gave for one of them. That engine goes on drawing and weighing, and leaves the learning rate alone"
 )
 
 
-class ManualStep:
-    """For an update that is not a torch optimizer's: what `attach(None)` returns.
-
-    Call `lr_scale()` once after the minibatches of an update have been observed, and multiply its learning rate by it.
-    """
-
-    optimizer = None
-
-    def __init__(self, attached: Attached) -> None:
-        self._attached, self.used = attached, 0
-
-    def lr_scale(self) -> Any:
-        """The factor of this update: a float, or a 0-d tensor where the statistics live on a device."""
-        factor = self._attached.lr_scale(self)
-        self._attached.stepped(self)
-        return factor
-
-    def remove(self) -> None:
-        """Detach."""
-        self._attached.forget(self)
-
-
-class ScaledGroup(MutableMapping[str, Any]):
+class ScaledGroup(_Dict):
     """A parameter group whose rate is multiplied only for the optimizer's own step.
 
-    It stands in for the group while a step runs, and keeps nothing itself: what is written goes to the group.
+    It stands in for the group while a step runs. What is read comes from the group, and what is written goes to it. Its
+    own entries, the same as the group's, are for code that reads a dict without calling its methods.
     """
 
-    def __init__(self, group: MutableMapping[str, Any], scaler: StepScaler) -> None:
+    def __init__(self, group: dict[str, Any], scaler: StepScaler) -> None:
+        super().__init__(group)
         self.group, self.scaler = group, scaler
 
     def __getitem__(self, key: str) -> Any:
@@ -71,9 +63,11 @@ class ScaledGroup(MutableMapping[str, Any]):
         if key == "lr":
             self.scaler.refuse_write()
         self.group[key] = value
+        dict.__setitem__(self, key, value)
 
     def __delitem__(self, key: str) -> None:
         del self.group[key]
+        dict.pop(self, key, None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.group)
@@ -81,26 +75,37 @@ class ScaledGroup(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len(self.group)
 
-    def plain(self) -> dict[str, Any]:
-        """The group itself."""
-        group: Any = self.group
-        return group.plain() if isinstance(group, ScaledGroup) else group
+    def copy(self) -> dict[str, Any]:
+        """The entries as the reader is to see them."""
+        return dict(self)
+
+    def __or__(self, other: Any) -> Any:
+        return dict(self) | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | dict(self)
+
+    def __ior__(self, other: Any) -> Any:
+        self.update(other)
+        return self
+
+    def __repr__(self) -> str:
+        return repr(self.group)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
-        return copy.deepcopy(self.plain(), memo)
+        return copy.deepcopy(self.group, memo)
 
-    def __reduce__(self) -> Any:
-        return dict, (dict(self.plain()),)
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return dict, (dict(self.group),)
 
 
 class StepScaler:
     """Multiplies every rate by the monitor's factor for one `optimizer.step`. The rates themselves never change.
 
-    While the step runs, each group is a `ScaledGroup`: a rate that is read by the optimizer's own step, or by a
-    pre-hook that runs after ours, comes multiplied; read by anyone else (a scheduler, a post-hook, a logger) it is what
-    the schedule set. So there is nothing to restore: after a step that raises the stand-ins stay until the next step,
-    and show everyone the rate as it is. A step that reads its rate and then writes it is refused: the factor would stay
-    in it. Several engines on one optimizer need not know of each other: each multiplies what the one before gives.
+    While the step runs, each group is a `ScaledGroup`: a rate that is read by the optimizer's own step comes
+    multiplied; read by anyone else (a scheduler, a hook, a logger) it is what the schedule set. So there is nothing to
+    restore: after a step that raises the stand-ins stay until the next step, and show everyone the rate as it is. A
+    step that reads its rate and then writes it is refused: the factor would stay in it. So is a second engine.
 
     With `step(closure)` the forward pass happens inside the step: the closure is wrapped, so that the factor is that of
     the minibatch it has just computed. A step that nothing was observed for has factor 1. A factor of exactly 0, known
@@ -111,11 +116,10 @@ class StepScaler:
         self.optimizer, self._attached, self.used = optimizer, attached, 0
         self.scale_decay = scale_decay
         self._factor: Number | None = None  # of the step under way
-        # torch's loop over pre-hooks, and the place of its calls; the frame itself would keep its locals alive
-        self._hooks: tuple[int, CodeType | None, int] = 0, None, 0
         self._reads = 0  # of scaled rates, by the step under way
-        self._steps = step_functions(optimizer)
-        self._step_ids = frozenset(map(id, self._steps))  # the hash of code goes through all of its constants
+        self._codes = step_codes(optimizer)
+        # the hash of code goes through all of its constants
+        self._own, self._around = (frozenset(map(id, codes)) for codes in self._codes)
         self._handles = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
@@ -138,6 +142,8 @@ class StepScaler:
         """A rate as the reader is to see it: multiplied, if that is the optimizer's own step."""
         if rate is None or self._factor is None or not self._is_stepping():  # None: with rule="none" only
             return rate
+        if not self._reads:
+            self._attached.unclosed.append(self)
         self._reads += 1
         if isinstance(rate, Tensor):  # no host sync; in the rate's own precision, which fused optimizers insist on
             factor = self._factor.to(rate.device) if isinstance(self._factor, Tensor) else self._factor
@@ -150,28 +156,26 @@ class StepScaler:
 
     def refuse_write(self) -> None:
         """Refuse a new rate from the optimizer's own step, once it has read the old one multiplied."""
-        if self._reads and self._factor is not None and self.rule != "none" and self._is_stepping(hooks=False):
+        if self._reads and self._factor is not None and self.rule != "none" and self._is_stepping():
             raise EmaisError(WRITTEN.format(type(self.optimizer).__name__))
 
-    def _is_stepping(self, hooks: bool = True) -> bool:
-        """Whether the optimizer's own step is among the callers, or the loop over its pre-hooks."""
-        frame, ids, (loop, *place) = inspect.currentframe(), self._step_ids, self._hooks
-        while frame is not None:  # through all callers, twice a step
-            if id(frame.f_code) in ids and first_argument(frame) is self.optimizer:
+    def _is_stepping(self, hooks: bool = False) -> bool:
+        """Whether the optimizer's own step has called this; hooks: also through a hook of a step inside it."""
+        frame = inspect.currentframe()
+        while frame is not None:
+            code = id(frame.f_code)
+            if code in self._own and first_argument(frame) is self.optimizer:
                 return True
-            if hooks and id(frame) == loop and [frame.f_code, frame.f_lasti] == place:
-                return True
+            if not hooks and code in self._around and first_argument(frame) is self.optimizer:
+                return False
             frame = frame.f_back
         return False
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        if self._is_stepping():  # a step that calls another's by super(): torch calls the hooks of both
+        if self._is_stepping(hooks=True):  # a step that calls another's by super(): torch calls the hooks of both
             return None
-        frame = inspect.currentframe()
-        loop = frame.f_back if frame is not None else None
-        self._hooks = (0, None, 0) if loop is None else (id(loop), loop.f_code, loop.f_lasti)
-        groups: list[Any] = optimizer.param_groups
-        groups[:] = [group if self._has_part_in(group) else ScaledGroup(group, self) for group in groups]
+        self._factor, self._reads = None, 0
+        self._stand_in()
         # the optimizer itself is args[0]
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
@@ -188,13 +192,17 @@ class StepScaler:
             return (args[0], scaled_closure, *args[2:]), kwargs
         return args, {**kwargs, "closure": scaled_closure}
 
-    def _has_part_in(self, group: Any) -> bool:
-        """Whether a group is multiplied by this scaler already: a step that raised leaves its stand-ins behind."""
-        while isinstance(group, ScaledGroup):
-            if group.scaler is self:
-                return True
-            group = group.group
-        return False
+    def _stand_in(self) -> None:
+        """Put a stand-in in the place of every group; steps that raised, here or elsewhere, may have left some."""
+        groups: list[Any] = self.optimizer.param_groups
+        for k, group in enumerate(groups):
+            if type(group) is ScaledGroup:
+                if group.scaler is self:
+                    continue
+                if group.scaler.optimizer is self.optimizer:  # removed ones have put theirs back
+                    raise EmaisError(TWO.format(type(self.optimizer).__name__))
+                group = group.group
+            groups[k] = ScaledGroup(group, self)
 
     def _scale(self) -> None:
         self._factor, self._reads = None, 0
@@ -208,19 +216,14 @@ class StepScaler:
 
     def _put_back(self) -> None:
         """The groups themselves, in place of those that stand in for them."""
-        self._factor, self._hooks = None, (0, None, 0)
+        self._factor = None
         groups: list[Any] = self.optimizer.param_groups
-        if any(isinstance(group, ScaledGroup) for group in groups):
-            groups[:] = [self._without(group) for group in groups]
-
-    def _without(self, group: Any) -> Any:
-        if not isinstance(group, ScaledGroup):
-            return group
-        inner = self._without(group.group)
-        return inner if group.scaler is self else ScaledGroup(inner, group.scaler)
+        for k, group in enumerate(groups):
+            if type(group) is ScaledGroup and group.scaler is self:
+                groups[k] = group.group
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._is_stepping():
+        if self._is_stepping(hooks=True):
             return
         if self._factor is not None and not self._reads and self._has_work():
             warnings.warn(UNREAD.format(type(optimizer).__name__), stacklevel=2)
@@ -240,7 +243,14 @@ def first_argument(frame: FrameType) -> Any:
     return found[0] if isinstance(found, tuple) and found else found  # of *args
 
 
-def step_functions(optimizer: Optimizer) -> frozenset[CodeType]:
-    """The code of an optimizer's step, and of those that it may call by super()."""
-    found = [vars(cls)["step"] for cls in type(optimizer).__mro__ if "step" in vars(cls)]
-    return frozenset(inspect.unwrap(step).__code__ for step in found)
+def step_codes(optimizer: Optimizer) -> tuple[list[Any], list[Any]]:
+    """Code of the step, and of those it may call by super(); code of what is around them: torch's hooks, decorators."""
+    own: list[Any] = []
+    around: list[Any] = []
+    for step in (vars(cls).get("step") for cls in type(optimizer).__mro__):
+        while step is not None:
+            inner = getattr(step, "__wrapped__", None) or getattr(step, "func", None)  # of a partial
+            if hasattr(step, "__code__"):  # an object that can be called has none
+                (own if inner is None else around).append(step.__code__)
+            step = inner
+    return own, around

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable
@@ -10,18 +11,28 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR, ReduceLROnPlateau, SequentialLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
 from ..errors import EmaisError, number_above
+from ..statistics.limits import AS_SAVED
+from .saved_schedule import check_schedule_state
+from .schedulers import check_scheduler, check_unit, own_end, steps_left
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
 
 SELDOM = (
-    "{} optimizer steps were made since the last step of the schedule, which counts only the latest: call "
+    "{} optimizer steps were made since the last step of the schedule, and the rate stood still in between: call "
     "schedule.step() after each optimizer.step(), and make it with per_epoch=True if the scheduler counts epochs"
 )
+NEAR = 0.9  # of the way to an end
+UNITS = (
+    "The scheduler counts steps of the optimizer, {each}: make it for {right:.0f} of them, or for epochs with "
+    "per_epoch=True"
+)
+EARLY = "the schedule came to its end at {here:.0f} effective steps, and the run goes on to {goal:.0f}. " + UNITS
+LATE = "the run came to its end, and the schedule was at {t:.0f} of its {end:.0f} steps. " + UNITS
 
 
 class EffectiveSchedule:
@@ -31,10 +42,13 @@ class EffectiveSchedule:
     cycle_momentum=False); between two of its steps the rate is interpolated. Or a function of t, which gives what to
     multiply the optimizer's rate by; then pass `optimizer`. A function that takes tensors makes no host sync. t_eff
     stops at `num_steps` (default: the engine's, or the scheduler's own end: beyond it a cosine would rise again).
-    per_epoch: the scheduler counts epochs, ceil(M/N) effective steps each.
 
-    Call `step()` after each `optimizer.step()`, in place of the scheduler's own. The factor itself is put on by
-    `engine.attach`, as always.
+    A scheduler counts steps of the optimizer, as without importance sampling, while the engine's num_steps counts
+    minibatches: of T minibatches with k accumulated a step, make it for T/k. per_epoch: it counts epochs, ceil(M/N)
+    minibatches each. One that was made in another unit is refused, or told at its end.
+
+    Call `step()` after each `optimizer.step()`, in place of the scheduler's own. It moves on by what the steps since
+    were worth: by nothing, if GradScaler has skipped the step. The factor itself is put on by `engine.attach`.
 
     >>> from torch import nn
     >>> import emais
@@ -53,21 +67,25 @@ class EffectiveSchedule:
         num_steps: float | None = None,
         per_epoch: bool = False,
     ) -> None:
-        self._engine, self._function, engine.progress.asked = engine, schedule, True
+        self._engine, self._function = engine, schedule
         self._scheduler: Any = schedule if hasattr(schedule, "step") else None
         if self._scheduler is not None:
-            optimizer = _check_scheduler(self._scheduler).optimizer
-        end = engine.progress.goal if engine.num_steps is None else engine.num_steps
-        self._given = end if num_steps is None else number_above("num_steps", num_steps, 0)
+            optimizer = check_scheduler(self._scheduler).optimizer
+        self._run = engine.progress.goal if engine.num_steps is None else engine.num_steps  # in minibatches
+        self._given = self._run if num_steps is None else number_above("num_steps", num_steps, 0)
         self._own_end = num_steps is None  # whether a cosine's own end counts, too, if it comes first
-        self._steps, self._told = engine.attached.steps, False
+        self._steps, self._told, self._early, self._late = engine.attached.steps, False, False, False
         self._unit = engine.epoch_length if per_epoch else 1
+        if self._scheduler is not None and self._run is not None and self._own_end and not per_epoch:
+            check_unit(self._scheduler, self._run, engine.epoch_length)
         if optimizer is None or not (self._scheduler or callable(schedule)):
             raise EmaisError("a schedule that is a function of t needs optimizer=, whose rate it multiplies")
         self.optimizer: Optimizer = optimizer
+        self._follower = engine.progress.follower(by_minibatch=per_epoch)
         self._t = torch.zeros((), dtype=torch.float64, device=engine.device)
         # rates at two steps of the scheduler: `_place`, and the next, where it stands once it has been stepped
         self._place = 0
+        self._end = math.inf if self._scheduler is None else own_end(self._scheduler)  # its own, in its steps
         self._low = self._read()
         self._high: list[Any] | None = None
         self.num_steps = self._limit()
@@ -80,18 +98,41 @@ class EffectiveSchedule:
         if self._given is not None and not isinstance(self._scheduler, OneCycleLR) and not cosine:
             return self._given
         taken = self._place + (self._high is not None)  # steps that the scheduler has made here
-        return min((taken + _left(self._scheduler)) * self._unit, self._given or math.inf)
+        return min((taken + steps_left(self._scheduler)) * self._unit, self._given or math.inf)
 
     def step(self) -> None:
-        """Move on by the factor of the optimizer's step that has just been made."""
+        """Move on by what the optimizer's steps since the last call are worth."""
         attached = self._engine.attached
-        if attached.steps > self._steps + 1 and not self._told:
+        if attached.steps > self._steps + 1 and self._unit == 1 and not self._told:
             self._told = True
             warnings.warn(SELDOM.format(attached.steps - self._steps), stacklevel=2)
         self._steps = attached.steps
-        worth = attached.applied * attached.minibatches if self._unit > 1 else attached.applied  # epochs have those
-        self._t.add_(worth).clamp_(max=self.num_steps)
+        self._take_worth()
         self._write(self._rates())
+        if self._scheduler is not None and self._run is not None:
+            self._look_at_ends(self._run)
+
+    def _take_worth(self) -> None:
+        with self._engine.attached.settled:
+            self._t.add_(self._follower.worth).clamp_(max=self.num_steps)
+            self._follower.worth.zero_()
+
+    def _look_at_ends(self, run: float) -> None:
+        """Say, once, that schedule and run end far apart: the scheduler counts in another unit."""
+        t, here, end = float(self.t_eff), self._engine.progress.effective(), self._end * self._unit
+        if not self._early and t >= end and here < NEAR * run:
+            self._early = True
+            self._warn(EARLY, t, here, run, end)
+        if not self._late and self._engine.progress.finished() and end < math.inf and t < NEAR * end:
+            self._late = True
+            self._warn(LATE, t, here, run, end)
+
+    def _warn(self, message: str, t: float, here: float, goal: float, end: float) -> None:
+        k = round(here / t) if t and self._unit == 1 else 1
+        each = f"of {k} minibatches each" if k > 1 else "and num_steps the minibatches"
+        right = goal / k / self._unit
+        told = message.format(t=t / self._unit, here=here, goal=goal, end=end / self._unit, right=right, each=each)
+        warnings.warn(told, stacklevel=4)
 
     @property
     def t_eff(self) -> Any:
@@ -139,44 +180,29 @@ class EffectiveSchedule:
         """For an exact resume, the scheduler's own state included."""
         inner = None if self._scheduler is None else self._scheduler.state_dict()
         low, high = (None if rates is None else [float(x) for x in rates] for rates in (self._low, self._high))
-        return {"t_eff": float(self.t_eff), "place": self._place, "scheduler": inner, "low": low, "high": high}
+        with self._engine.attached.settled:
+            moved = {"t_eff": float(self.t_eff), "pending": float(self._follower.worth)}
+        return moved | {"place": self._place, "scheduler": inner, "low": low, "high": high}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave, of a schedule of the same kind."""
-        if (state["scheduler"] is None) != (self._scheduler is None):
-            raise EmaisError("this state was saved with another kind of schedule (a function, or a torch scheduler)")
-        if self._scheduler is not None:
-            self._scheduler.load_state_dict(state["scheduler"])
-        self._t.fill_(state["t_eff"])
+        """Take over what `state_dict` gave, of a schedule of the same kind. A state that is refused changes nothing."""
+        before = self.state_dict()
+        state = {"pending": 0.0, **state} if isinstance(state, dict) else state  # 0.1.0 had none
+        check_schedule_state(state, before, len(self._low), self._unit)
+        self._take_over(state, before)
+        self._follower.worth.fill_(state["pending"])
         self._steps = self._engine.attached.steps
-        self._place, self._low, self._high = state["place"], state["low"], state["high"]
         self.num_steps = max(self._limit(), state["t_eff"])
         self._write(self._rates())
 
-
-def _left(scheduler: Any) -> float:
-    """How many steps a scheduler has left, where its rate is no longer meant to be used beyond an end."""
-    if isinstance(scheduler, OneCycleLR):
-        return scheduler.total_steps - 1 - scheduler.last_epoch
-    if type(scheduler) is CosineAnnealingLR:  # a class of one's own may mean something else by T_max
-        return scheduler.T_max - scheduler.last_epoch
-    parts = getattr(scheduler, "_schedulers", [])[-1 if isinstance(scheduler, SequentialLR) else 0 :]
-    if any(_left(part) < math.inf for part in parts):
-        raise EmaisError(
-            f"{type(scheduler).__name__} has an end that t_eff would pass: give num_steps=, here or to the engine"
-        )
-    return math.inf
-
-
-def _check_scheduler(scheduler: Any) -> LRScheduler:
-    name = type(scheduler).__name__
-    if isinstance(scheduler, ReduceLROnPlateau):
-        raise EmaisError(f"{name} follows a metric, not the step: it has no value at a fractional step; use it alone")
-    if getattr(scheduler, "cycle_momentum", False):
-        raise EmaisError(
-            f"{name} moves the momentum along with the rate, which cannot be interpolated between two of its steps: "
-            "make it with cycle_momentum=False"
-        )
-    if not isinstance(scheduler, LRScheduler):
-        raise EmaisError(f"{name} is not a torch LRScheduler: pass one, or a function of t with optimizer=")
-    return scheduler
+    def _take_over(self, state: dict[str, Any], before: dict[str, Any]) -> None:
+        if self._scheduler is not None:
+            try:
+                self._scheduler.load_state_dict(copy.deepcopy(state["scheduler"]))
+            except Exception as error:
+                self._scheduler.load_state_dict(before["scheduler"])
+                name = type(self._scheduler).__name__
+                raise EmaisError(f"{name} cannot take this state over ({error!r}): {AS_SAVED}") from error
+            self._end = own_end(self._scheduler)
+        self._t.fill_(state["t_eff"])
+        self._place, self._low, self._high = state["place"], state["low"], state["high"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from torch.optim import Optimizer
 
@@ -16,13 +16,20 @@ PLAIN = (
     "cut off at {:.0f} %. Make schedule = emais.EffectiveSchedule(scheduler, imp), with per_epoch=True if the "
     "scheduler counts epochs, and call schedule.step() after each optimizer.step() in place of scheduler.step()"
 )
+FIXED = (
+    "the run ends after {:.0f} steps that are worth {:.0f}, a scheduler was made for its optimizer, and the learning "
+    "rate never moved. If it was to fall, make schedule = emais.EffectiveSchedule(scheduler, imp), with "
+    "per_epoch=True if the scheduler counts epochs, and call schedule.step() after each optimizer.step(). A constant "
+    "rate is fine"
+)
 
 
 class ScheduleWatch:
     """Looks at the rates once in every tenth of the run, and says at its end that they did not follow.
 
     Only a rate that goes on moving is spoken of: one that is constant, warms up, or falls to a part now and then,
-    as ReduceLROnPlateau's does, may end anywhere. Nor is anything said if somebody asked what the steps are worth
+    as ReduceLROnPlateau's does, may end anywhere. And one that never moved, though it has a scheduler: that may be
+    stepped after passes, of which there was one. Nothing is said if somebody asked what the steps are worth
     (`Progress.asked`): a schedule of the user's own may follow that.
     """
 
@@ -30,7 +37,7 @@ class ScheduleWatch:
         self._progress, self._told = progress, False
         self._seen: dict[int, list[float]] = {}  # rates by the tenth of the run
 
-    def look(self, optimizers: Iterable[Optimizer], steps: int) -> None:
+    def look(self, optimizers: Sequence[Optimizer], steps: int) -> None:
         """At the rates in place after so many steps; waits for those that are on a device."""
         goal = self._progress.goal
         if goal is None or self._progress.asked or self._told:
@@ -41,13 +48,24 @@ class ScheduleWatch:
             self._seen[tenth] = [float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups]
         if effective >= goal:
             self._told = True
-            if self._moved_on() and effective > (1 + SAVED) * steps:
+            saved = effective > (1 + SAVED) * steps
+            if saved and self._moved_on():
                 warnings.warn(PLAIN.format(steps, effective, 100 * steps / effective), stacklevel=4)
+            elif saved and self._never_moved() and any(map(has_scheduler, optimizers)):
+                warnings.warn(FIXED.format(steps, effective), stacklevel=4)
+
+    def _never_moved(self) -> bool:
+        return len({tuple(rates) for rates in self._seen.values()}) == 1
 
     def _moved_on(self) -> bool:
         """Whether a rate had three values in all, and went on moving in the second half."""
         rates = list(zip(*(self._seen[k] for k in sorted(self._seen)), strict=False))
         return any(len(set(rate)) > 2 and _drifts(rate[-5:]) for rate in rates)
+
+
+def has_scheduler(optimizer: Optimizer) -> bool:
+    """Whether a torch scheduler was made for it: they note the initial rate in the parameter groups."""
+    return any("initial_lr" in group for group in optimizer.param_groups)
 
 
 def _drifts(rates: Sequence[float]) -> bool:

@@ -13,7 +13,7 @@ from ..functional.probabilities import BOUND_SLACK
 from .arrays import Array, Arrays, arrays_on
 from .limits import ABOVE_0, ANY, FROM_0, NORM_MAX, Limit
 from .powers import powers_with
-from .steps import outgrown, step_dtype
+from .table import outgrown, step_dtype
 
 BLOCK = 2**20  # samples to lay out at a time
 STATE = ("means", "last_step", "shifts", "totals", "moments", "exponents")

@@ -10,8 +10,7 @@ from torch import Tensor
 from ..errors import EmaisError, check_index, positive_float, positive_int, usable_device
 from .arrays import Array, arrays_on
 from .limits import FROM_0, NORM_MAX, Limit
-from .steps import outgrown, step_dtype
-from .table import SampleTable
+from .table import SampleTable, outgrown, step_dtype
 
 STARTS = ("zero", "first")
 

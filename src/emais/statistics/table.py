@@ -12,6 +12,8 @@ from torch import Tensor
 from .arrays import Array, Arrays, arrays_on
 from .limits import NORM_MAX
 
+LAST_STEP = 2**31 - 1  # that fits into 4 bytes
+
 Rule = Callable[..., tuple[Any, ...]]  # (value, *old columns) -> new columns
 
 
@@ -88,3 +90,20 @@ class SampleTable:
         """Take over what `state_dict` gave; entries of other names are left alone."""
         for name, t in self._tensors.items():
             t.copy_(state[name])
+
+
+# ---- the latest step in which each sample was observed: 4 bytes a sample, and 8 once steps no longer fit
+
+
+def step_dtype(arrays: Arrays, step: int = 0) -> torch.dtype:
+    """What steps up to this one are kept in. On a device nothing can be laid out again later: 8 bytes from the start.
+
+    >>> step_dtype(arrays_on()), step_dtype(arrays_on(), 2**31)
+    (torch.int32, torch.int64)
+    """
+    return torch.int64 if arrays.resident or step > LAST_STEP else torch.int32
+
+
+def outgrown(last_step: Tensor, step: int | Tensor) -> bool:
+    """Whether a step no longer fits."""
+    return last_step.dtype == torch.int32 and bool(step > LAST_STEP)

@@ -39,6 +39,7 @@ class ExpectedItems:
         self.counts = np.full(num_samples, UNSEEN, dtype=np.int32)  # of each sample, the latest
         self._total, self._unseen = 0, num_samples  # items of all that were seen, and how many were not
         self._weighted, self._weight = 0.0, 0.0  # sum of r n_i, and of r
+        self._ones: bool | None = None  # whether all samples so far had one item; None before the first step
 
     @property
     def mean(self) -> float:
@@ -46,6 +47,12 @@ class ExpectedItems:
         if not self._unseen:
             return self._total / len(self.counts)
         return self._weighted / self._weight if self._weight else math.nan
+
+    def of_ones(self, samples: int) -> float | None:
+        """The number for so many samples of one item each; None once some had more or fewer: then take `of_step`."""
+        if self._ones is None:
+            self._ones = True
+        return float(samples) if self._ones else None
 
     def of_step(
         self, draws: Sequence[Draw], counts: Sequence[Tensor], gather: Gather | None = None, apart: bool = False
@@ -55,11 +62,14 @@ class ExpectedItems:
         gather: where several processes train together, what brings rows of all of them, in the order of ranks. The
         number is then that of all their samples; apart: of those of this process alone.
         """
+        if self._ones:  # and those of all other samples, as far as is known
+            self.counts[:], self._total, self._unseen = 1, len(self.counts), 0
+        self._ones = False
         pairs = zip(draws, counts, strict=True)
         own: list[Part] = [(draw.index.numpy(), draw.r.numpy(), count.numpy()) for draw, count in pairs]
         before, parts = self.mean, own if gather is None else _of_all(own, gather)
         for index, r, n in parts:
-            self._add(index, r.astype(np.float64), n)
+            self._add(index, r, n)
         counted = own if apart else parts
         if all(bool((r == 1).all()) for _, r, _ in parts):
             found = sum(float(n.sum()) for _, _, n in counted)
@@ -69,9 +79,11 @@ class ExpectedItems:
         return found or 1.0  # no item at all: the loss is 0, whatever it is divided by
 
     def _add(self, index: Any, r: Any, n: Any) -> None:
-        self._weighted += float(r @ n)
-        self._weight += float(r.sum())
-        if not self._unseen and bool((self.counts[index] == n).all()):
+        if self._unseen:
+            r = r.astype(np.float64)
+            self._weighted += float(r @ n)
+            self._weight += float(r.sum())
+        elif bool((self.counts[index] == n).all()):
             return  # as they were
         once = np.unique(index)
         old = self.counts[once]
@@ -83,7 +95,8 @@ class ExpectedItems:
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, and the sums that hold until all are known."""
-        return {"counts": torch.from_numpy(self.counts.copy()), "weighted": self._weighted, "weight": self._weight}
+        sums = {"weighted": self._weighted, "weight": self._weight, "ones": self._ones}
+        return {"counts": torch.from_numpy(self.counts.copy()), **sums}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
@@ -95,6 +108,7 @@ class ExpectedItems:
         self.counts[:] = counts
         self._total, self._unseen = int(np.maximum(counts, 0).sum()), int((counts == UNSEEN).sum())
         self._weighted, self._weight = float(state["weighted"]), float(state["weight"])
+        self._ones = state.get("ones", False)
 
 
 def _of_all(own: Sequence[Part], gather: Gather) -> list[Part]:

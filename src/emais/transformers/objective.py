@@ -13,6 +13,7 @@ from transformers.loss.loss_utils import (
     LOSS_MAPPING,
     ForCausalLMLoss,
     ForMaskedLMLoss,
+    ForQuestionAnsweringLoss,
     ForSequenceClassificationLoss,
     ForTokenClassification,
 )
@@ -45,6 +46,11 @@ class Objective:
     def of(cls, model: Any, smoothing: float, first_counts: bool = False) -> Objective:
         """That of a model from transformers, by its loss function."""
         loss = loss_function(model)
+        if loss is ForQuestionAnsweringLoss:
+            raise EmaisError(
+                f"{type(model).__name__} returns start_logits and end_logits, not logits: question answering is not "
+                "supported: use Trainer, or a plain loop (examples/01_five_lines.py)"
+            )
         if loss not in (*_TOKENS, ForSequenceClassificationLoss):
             raise EmaisError(
                 f"{type(model).__name__} has no loss that is known per sample (known are those of sequence "
@@ -64,6 +70,13 @@ class Objective:
         if self.shifted and not self.first_counts and "shift_labels" not in batch:
             labels = labels[..., 1:]
         return labels.ne(IGNORED).reshape(len(labels), -1).sum(1)
+
+    def one_each(self, batch: Mapping[str, Any], samples: int) -> bool:
+        """Whether each of so many samples surely has one item: a quick look, before they are counted."""
+        labels = batch.get("labels")
+        if self.tokens or labels is None or labels.shape[:1] != (samples,):
+            return False
+        return self._problem(labels) != "single" or (labels.numel() == samples and int(labels.min()) != IGNORED)
 
     def losses(self, logits: Tensor, labels: Tensor, r: Tensor) -> tuple[Tensor, dict[str, Tensor | None]]:
         """The loss of each sample, (N,): summed over its tokens, averaged over the outputs of a classifier.

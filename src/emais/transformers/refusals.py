@@ -10,6 +10,7 @@ import torch.distributed as dist
 from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, SeedableRandomSampler
 from torch import Tensor
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
+from transformers import Trainer
 
 from ..errors import EmaisError, shortly
 from ..loading.draw import Draw
@@ -20,6 +21,7 @@ WAY_OUT = (
     "pass compute_loss_func=f with f(outputs, labels, num_items_in_batch) -> losses of shape (N,), one per sample, "
     "which are then averaged"
 )
+AUXILIARY = "the model's {} belongs to no sample: switch output_router_logits off in its config"
 DECIDED = {
     "num_samples": "len(train_dataset)",
     "batch_size": "args.per_device_train_batch_size",
@@ -33,25 +35,36 @@ def checked_settings(importance: Any) -> dict[str, Any]:
     if importance is not None and not isinstance(importance, Mapping):
         raise EmaisError(f'importance must be a dict such as {{"method": "emais"}}, got {shortly(importance)}')
     settings = {"method": "emais-auto", **(importance or {})}
-    if settings.get("effective_steps"):
+    if settings.get("effective_steps", False) not in (True, False):
         raise EmaisError(
-            f"importance has effective_steps={shortly(settings['effective_steps'])}: a Trainer takes args.max_steps "
-            "steps, whatever they are worth, and its schedule counts them. Leave it out and set fewer max_steps, or "
-            "write a plain loop with emais.EffectiveSchedule (docs/guides/advice.md)"
+            f"importance has effective_steps={shortly(settings['effective_steps'])}: the Trainer decides by max_steps "
+            "or num_train_epochs what the steps are to be worth: pass effective_steps=True"
         )
     for name in settings.keys() & DECIDED.keys():
         raise EmaisError(f"importance has {name!r}, which the Trainer decides by {DECIDED[name]}: leave it out")
     if settings["method"] == "presampling":
         raise EmaisError(
             "presampling scores candidates in a forward pass of its own, which a Trainer has no place for: choose "
-            "another method, or write a plain loop (examples/01_five_lines.py)"
+            "another method, or write a plain loop (examples/01_five_lines/after.py)"
         )
-    engine = {name: value for name, value in settings.items() if name not in ("method", "rule", "scale_decay")}
+    others = ("method", "rule", "scale_decay", "effective_steps")
+    engine = {name: value for name, value in settings.items() if name not in others}
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):  # those make it together
         create(settings["method"], 10_000, 1, **engine)  # says what is wrong with the rest
     if settings.get("rule") is not None:
         check_rule(settings["rule"])
     return settings
+
+
+def check_order(cls: type, mixin: type) -> None:
+    """Refuse a class whose Trainer comes before the mixin, and would so be asked first."""
+    order = cls.__mro__
+    if Trainer in order and order.index(Trainer) < order.index(mixin):
+        trainer = next(base for base in cls.__bases__ if issubclass(base, Trainer))
+        raise EmaisError(
+            f"{cls.__name__} would train without importance sampling, because {trainer.__name__} comes before "
+            f"{mixin.__name__}: write class {cls.__name__}({mixin.__name__}, {trainer.__name__})"
+        )
 
 
 def check_run(trainer: Any) -> None:
@@ -115,7 +128,7 @@ def check_sampler(plain: Any, strategy: str) -> None:
 def logits_of(outputs: Any, model: Any) -> Tensor:
     """The logits among a model's outputs."""
     if getattr(outputs, "aux_loss", None) is not None:
-        raise EmaisError("the model's aux_loss belongs to no sample: switch output_router_logits off in its config")
+        raise EmaisError(AUXILIARY.format("aux_loss"))
     found = outputs.get("logits") if isinstance(outputs, Mapping) else outputs[0]
     if not isinstance(found, Tensor):
         names = ", ".join(outputs) if isinstance(outputs, Mapping) else f"a {type(found).__name__} first"
@@ -124,6 +137,17 @@ def logits_of(outputs: Any, model: Any) -> Tensor:
             "sample's loss with respect to them; use a model with one head that returns logits"
         )
     return found
+
+
+def users_losses(given: Any, outputs: Any, labels: Any) -> Any:
+    """What compute_loss_func returns; one that needs num_items_in_batch is told that it is not divided by here."""
+    try:
+        return given(outputs, labels, num_items_in_batch=None)
+    except TypeError as error:
+        raise EmaisError(
+            f"compute_loss_func raised TypeError: {error}. It is called with num_items_in_batch=None, because it must "
+            "return losses of shape (N,), one per sample, which are weighted and averaged here"
+        ) from error
 
 
 def checked_samples(what: str, found: Any, draw: Draw) -> Tensor:

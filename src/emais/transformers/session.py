@@ -49,7 +49,10 @@ class Session:
     def attach(self, optimizer: Any) -> None:
         """Scale the steps of the optimizer, from the first minibatch on."""
         if self._handle is None:
-            self._handle = self.engine.attach(optimizer, **self._attach)
+            try:
+                self._handle = self.engine.attach(optimizer, **self._attach)
+            except EmaisError as error:
+                raise EmaisError(str(error).replace("pass rule=", 'give importance={"rule": ...} with')) from error
 
     def close(self) -> None:
         """End the worker processes. The optimizer stays attached: a step that nothing was observed for has factor 1."""
@@ -75,5 +78,33 @@ class Session:
         if not os.path.isfile(path):
             raise EmaisError(NO_STATE.format(folder, STATE_NAME))
         state = torch.load(path, map_location="cpu", weights_only=True)
-        self.engine.load_state_dict(state["engine"])
+        check_saved(folder, state["engine"].get("settings", {}), self.engine)
+        try:
+            self.engine.load_state_dict(state["engine"])
+        except EmaisError as error:
+            raise EmaisError(f"{folder} is of another run, give the same importance= and seed: {error}") from error
         self.items.load_state_dict(state["items"])
+
+
+def check_saved(folder: str, saved: Mapping[str, Any], engine: Engine) -> None:
+    """Refuse the state of a run on other samples or minibatches, in the Trainer's words."""
+    samples, size = saved.get("num_samples"), saved.get("batch_size", 0)
+    end, here = saved.get("effective_steps"), engine.progress.goal
+    if samples != engine.total_samples:
+        raise EmaisError(
+            f"{folder} is of a run on a data set of {samples} samples, and train_dataset has {engine.total_samples}: "
+            "give the data set of that run, or load the model from that folder and train without resume_from_checkpoint"
+        )
+    if size != engine.global_batch_size:
+        processes = engine.global_batch_size // engine.batch_size
+        way = f"set per_device_train_batch_size={size / processes:g}"
+        if size % processes:
+            way = f"start a number of processes that divides {size}"
+        raise EmaisError(
+            f"{folder} is of a run with minibatches of {size} samples, here {engine.global_batch_size}: {way}"
+        )
+    if end != here and end and here:
+        raise EmaisError(
+            f"{folder} is of a run that ends after {end:g} effective minibatches, here after {here:g}: set the same "
+            "max_steps or num_train_epochs"
+        )

@@ -13,9 +13,11 @@ from transformers import Trainer
 from ..engine import Engine
 from ..errors import EmaisError
 from ..loading.draw import Draw
+from .effective import EarlyEnd, following, minibatches
 from .minibatches import KEY, draw_of
 from .objective import Objective, norms_of
-from .refusals import check_run, check_sampler, checked_samples, checked_settings, logits_of
+from .own_loss import check_loss, with_decoder_inputs
+from .refusals import check_order, check_run, check_sampler, checked_samples, checked_settings, logits_of, users_losses
 from .session import Session
 
 if TYPE_CHECKING:
@@ -35,12 +37,19 @@ class ImportanceMixin(Host):
 
     compute_loss_func: Any
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check_order(cls, ImportanceMixin)
+
     def __init__(self, *args: Any, importance: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         self.importance_settings = checked_settings(importance)
         self._session: Session | None = None
         self._begins = False  # whether the next training DataLoader is that of a run
         self._objective: Objective | None = None
+        self._checked = False  # whether the loss is known to be the model's own
         super().__init__(*args, **kwargs)
+        if self.importance_settings.get("effective_steps"):
+            self.add_callback(EarlyEnd(self))
 
     @property
     def importance(self) -> Engine | None:
@@ -52,7 +61,7 @@ class ImportanceMixin(Host):
         check_run(self)
         if self._session is not None:
             self._session.detach()  # another engine scales the optimizer now
-        self._session, self._objective, self._begins = None, None, True
+        self._session, self._objective, self._begins, self._checked = None, None, True, False
         try:
             return super().train(*args, **kwargs)
         finally:
@@ -70,22 +79,44 @@ class ImportanceMixin(Host):
         check_sampler(plain, getattr(self.args, "train_sampling_strategy", "random"))
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         settings = {"seed": seed, **self.importance_settings}
+        if settings.get("effective_steps"):
+            settings["effective_steps"] = float(minibatches(self, plain))
         self._begins, self._session = False, Session(plain, self.accelerator.num_processes, settings)
         return self._session.batches
 
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """As of the Trainer; with effective_steps it follows them."""
+        scheduler: Any = super().create_scheduler(num_training_steps, optimizer)
+        if self.importance_settings.get("effective_steps") and self.importance is not None:
+            scheduler = following(scheduler, self._created_lr_scheduler, self.importance, num_training_steps)
+            self.lr_scheduler = scheduler
+        return scheduler
+
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> Any:
         """As of the Trainer; the number of items is what a uniform draw would have had."""
+        if self.importance is not None and self.importance.finished:
+            return [], None  # resumed at its end
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         if not batches:
             return batches, None
         draws = [draw_of(batch) for batch in batches]
-        pairs = zip(batches, draws, strict=True)
-        counts = [checked_samples("labels", self.count_items(batch), draw) for batch, draw in pairs]
+        return batches, torch.tensor(self._expected_items(batches, draws, device)).to(device)  # a tensor, as Trainer's
+
+    def _expected_items(self, batches: list[Any], draws: list[Draw], device: Any) -> float:
         assert self._session is not None  # the minibatches have come from it
-        gather = (lambda rows: self.accelerator.gather(rows.to(device))) if self.accelerator.num_processes > 1 else None
-        apart = not self.args.average_tokens_across_devices
-        items = self._session.items.of_step(draws, counts, gather, apart)
-        return batches, torch.tensor(items).to(device)  # a tensor, as Trainer's
+        items, several = self._session.items, self.accelerator.num_processes > 1
+        pairs = list(zip(batches, draws, strict=True))
+        ours = type(self).count_items is ImportanceMixin.count_items
+        if not several and ours and all(self._one_each(*pair) for pair in pairs):
+            found = items.of_ones(sum(map(len, draws)))
+            if found is not None:
+                return found
+        counts = [checked_samples("labels", self.count_items(batch), draw) for batch, draw in pairs]
+        gather = (lambda rows: self.accelerator.gather(rows.to(device))) if several else None
+        return items.of_step(draws, counts, gather, not self.args.average_tokens_across_devices)
+
+    def _one_each(self, batch: Mapping[str, Any], draw: Draw) -> bool:
+        return self.compute_loss_func is not None or self._objective_of_model().one_each(batch, len(draw))
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
         if batch_samples and KEY in batch_samples[0]:
@@ -105,8 +136,8 @@ class ImportanceMixin(Host):
         draw, session = draw_of(inputs), self._session
         assert session is not None  # the minibatch has come from it
         session.attach(self.optimizer)
+        inputs = self._model_inputs(inputs)
         with self._weighted(draw, session) as used:
-            inputs = {name: value for name, value in inputs.items() if name != KEY}
             loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         if not used:
             raise EmaisError(
@@ -115,6 +146,16 @@ class ImportanceMixin(Host):
                 "leaves compute_loss alone, or a plain loop"
             )
         return loss
+
+    def _model_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """A minibatch as the model takes it; before the first step, a look whether the loss is the model's own."""
+        batch = {name: value for name, value in inputs.items() if name != KEY}
+        batch = with_decoder_inputs(self._base_model(), batch)
+        if not self._checked and self.compute_loss_func is None:
+            model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+            check_loss(model, self._prepare_inputs(batch), self._objective_of_model())
+        self._checked = True
+        return batch
 
     @contextmanager
     def _weighted(self, draw: Draw, session: Session) -> Iterator[list[Draw]]:
@@ -129,7 +170,7 @@ class ImportanceMixin(Host):
             if given is None:
                 losses, norms = self._objective_of_model().losses(logits, labels, draw.r)
             else:
-                losses = checked_samples("losses", given(outputs, labels, num_items_in_batch=None), draw)
+                losses = checked_samples("losses", users_losses(given, outputs, labels), draw)
                 norms = norms_of(losses, logits, draw.r)
             loss = session.engine.loss(losses, logits, draw, **norms)
             weighted: Tensor = loss * (len(draw) / num_items_in_batch)  # the sum of r times the losses, over the items
@@ -141,13 +182,17 @@ class ImportanceMixin(Host):
         finally:
             self.compute_loss_func, self.loss_is_scaled_for_ga = given, scaled
 
+    def _base_model(self) -> Any:
+        model = self.accelerator.unwrap_model(self.model)
+        return model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT
+
     def _objective_of_model(self) -> Objective:
         if self._objective is None:
-            model = self.accelerator.unwrap_model(self.model)
-            model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of PEFT
             smoothing = 0.0 if self.label_smoother is None else self.label_smoother.epsilon
             # the Trainer leaves the first label out only where it knows that the loss does
-            self._objective = Objective.of(model, smoothing, not getattr(self, "_loss_shifts_labels", False))
+            self._objective = Objective.of(
+                self._base_model(), smoothing, not getattr(self, "_loss_shifts_labels", False)
+            )
         return self._objective
 
     # ---- logs and checkpoints

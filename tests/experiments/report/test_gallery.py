@@ -8,6 +8,7 @@ import struct
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from browser import CHROMIUM, Browser
@@ -98,8 +99,39 @@ def test_what_a_data_set_holds_is_escaped(samples):
     assert "<svg" not in svg  # in an image, where nothing runs
 
 
+def test_a_text_that_turns_the_direction_turns_only_itself(samples):
+    override = "\u202edesrever"
+    text = gallery(samples, lambda index: override, labels=lambda index: override, title=override)
+    body = text[text.index("<body") :]
+    assert body.count(override) == body.count(f"<bdi>{override}</bdi>") > 3
+
+
+def test_the_name_stands_before_what_is_shown(samples):
+    text = gallery(samples, lambda index: f"text of {index}")
+    for index in {sample.index for sample in samples.hardest}:
+        assert text.index(f"<b>Sample {index}</b>") < text.index(f"text of {index}<")
+
+
+@pytest.mark.parametrize("labels", [["a"] * 3, {0: "a"}, torch.zeros(3), np.zeros(3)])
+def test_labels_that_are_too_few_are_told(samples, labels):
+    with pytest.raises(EmaisError, match=r"labels has none for sample \d+: give one for each sample"):
+        gallery(samples, labels=labels)
+
+
+def test_images_of_numpy(samples):
+    grey = torch.tensor([[0, 128, 255], [1, 2, 3]], dtype=torch.uint8)
+    colour = torch.rand(3, 2, 4)
+    assert png(grey.numpy()) == png(grey.numpy()[..., None]) == png(grey)
+    assert png(colour.permute(1, 2, 0).numpy()) == png(colour)
+    assert png(colour.permute(1, 2, 0).double().numpy().astype(">f8")) == png(colour)
+    for wrong in (np.zeros(3), np.zeros((3, 4, 4)), np.zeros((2, 2), dtype=complex), np.array([["a"]])):
+        with pytest.raises(EmaisError, match=r"must be \(H, W\), \(H, W, 1\) or \(H, W, 3\)"):
+            png(wrong)
+    assert gallery(samples, lambda index: np.zeros((2, 2, 3))).count('<img src="data:image/png') == 14
+
+
 def test_long_text_is_cut(samples):
-    assert "x" * 1000 + "…<" in gallery(samples, lambda index: "x" * 5000)
+    assert "x" * 1000 + "…</bdi>" in gallery(samples, lambda index: "x" * 5000)
 
 
 def test_what_is_written(samples, tmp_path):

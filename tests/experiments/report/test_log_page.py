@@ -39,12 +39,33 @@ def test_known_values_come_first_and_unknown_ones_are_drawn_too(log):
     groups = log_groups(log)
     assert list(groups) == [SAMPLING, OWN_VALUES, FURTHER]
     assert len(titles(groups[SAMPLING])) == 4
-    assert [key.name for key in groups[SAMPLING].drawings[3].legend] == ["tr_is", "tr_unif", "tr_opt"]
+    assert [key.name for key in groups[SAMPLING].drawings[3].legend] == [
+        "sampler in use",
+        "uniform sampling",
+        "best possible sampler",
+    ]
     assert titles(groups[OWN_VALUES]) == ["loss", HOSTILE]
     assert titles(groups[FURTHER]) == ["emais/power"]
     table = latest_table(log)
     assert {row[0].text for row in table.rows} == log.series.keys()  # also those that never change
     assert [cell.text for cell in table.rows[0]] == ["emais/n_ems", "157", "29", "129", "157"]
+
+
+def test_an_interval_is_a_band_around_its_line(tmp_path):
+    rows = [
+        {"step": s, "emais/score": 0.5, "emais/score_low": 0.4, "emais/score_high": 0.6, "emais/r_p50": 1 / s}
+        for s in range(1, 4)
+    ]
+    score, coefficients = log_groups(written(tmp_path / "run.jsonl", rows))[SAMPLING].drawings
+    assert [(key.name, key.value) for key in score.legend] == [("S(W) with its 95 % interval", "0.50 ± 0.10")]
+    assert score.svg.count('class="band"') == 1
+    assert coefficients.title == "Importance coefficients r"
+    assert [key.name for key in coefficients.legend] == ["median"]
+    lonely = written(
+        tmp_path / "other.jsonl", [{"step": 1, "emais/score_low": 0.4}, {"step": 2, "emais/score_low": 0.5}]
+    )
+    (low,) = log_groups(lonely)[SAMPLING].drawings
+    assert [key.name for key in low.legend] == ["score_low"]
 
 
 def test_names_from_the_log_are_escaped(log):

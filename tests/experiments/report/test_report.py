@@ -808,6 +808,12 @@ def test_page_in_a_browser(tmp_path: Path, full: list[dict[str, Any]]) -> None:
         assert seen["figures"] > 30
         assert browser.run("document.querySelector('nav details').open") is True
         assert (seen["empty"], seen["wide"]) == (0, 0)
+        screen = {"width": 1200, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        browser.call("Emulation.setDeviceMetricsOverride", **screen)
+        first = (
+            "(() => { const t = document.querySelector('#findings .scroll'); return t.scrollWidth - t.clientWidth; })()"
+        )
+        assert browser.run(first) == 0
         assert browser.run(SORT) == [["6250", "12500", "25000"], ["25000", "12500", "6250"], "descending"]
         assert browser.run(HOVER) == ["visible", "charts off-1"]
         assert browser.run(TEXTS) == []

@@ -112,9 +112,10 @@ class Harm:
         """One method on all problems."""
         return [comparison for comparison in self.comparisons() if comparison.entry == entry]
 
-    def marked(self, entry: Entry, mark: str, kind: str) -> list[str]:
-        """The problems on which a method is worse, or better, by more than two standard errors."""
-        return [c.problem for c in self.of(entry) if c.difference(kind).mark == mark]
+    def marked(self, entry: Entry, mark: str, kind: str, base: Entry = BASE) -> list[str]:
+        """The problems on which a method is worse, or better, than another by more than two standard errors."""
+        found = (self.compare(problem, entry, base) for problem in self.problems)
+        return [c.problem for c in found if c is not None and c.difference(kind).mark == mark]
 
     def steps(self, entry: Entry) -> float:
         """Percent of SGD-Scan's steps, as a mean over problems."""

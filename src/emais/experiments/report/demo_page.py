@@ -22,12 +22,20 @@ STEPS_TO_LOSS = (
     "Steps to the loss of SGD-Scan: the first step at which the training loss, importance-weighted and averaged over "
     f"seeds and over the last {SMOOTHED} of about 60 points a run, is at most the one that SGD-Scan ends with."
 )
+WHY_NOT_AS_LOW = (
+    "One large step comes close to the progress of several small ones and does not equal it, so a run that ends early "
+    "can stop a little short."
+)
 DEMO_CAPTION = (
     f"Means over seeds, with the standard deviation over seeds. {STEPS_TO_LOSS} EMAIS multiplies the learning rate by "
     "N_ems/N, EMAIS-auto by what a step is worth, so a gain in steps is not one of the sampling alone. EMAIS-auto ends "
     "when its steps are worth as many as SGD-Scan makes. N_ems and S(W) are means over the second half of "
     "each run. The time of a step is relative to SGD-Scan, the median over pairs of runs with the same seed. SGD-Scan "
     "is observed too: its steps carry the cost of observing, but not of choosing samples."
+)
+LEGENDS = (
+    "A legend shows the last point of each line. The table has other averages, so its figures differ a little: the "
+    f"training loss is a mean over the last {SMOOTHED} points, N_ems and S(W) are means over the second half."
 )
 
 
@@ -84,10 +92,32 @@ def time_cell(setting: Setting, base: Setting) -> Cell:
 
 
 def verdicts(settings: Sequence[Setting]) -> list[str]:
-    """A sentence for each method but the first, which they are compared with, and one about the training loss."""
+    """Sentences on each method but the first, which they are compared with: its length, its error, its loss."""
     base, *others = settings
-    each = [error_verdict(base.values, s.values, NAMES[s.config.method]) for s in others]
-    return [*each, loss_verdict(settings)]
+    return [sentence for s in others for sentence in method_verdict(base, s)]
+
+
+def method_verdict(base: Setting, own: Setting) -> list[str]:
+    """What became of one method: it may have ended early, so its training loss needs a word of its own."""
+    name = NAMES[own.config.method]
+    found = [
+        length_verdict(base, own, name),
+        error_verdict(base.values, own.values, name),
+        loss_verdict(base, own, name),
+    ]
+    return [sentence for sentence in found if sentence]
+
+
+def length_verdict(base: Setting, own: Setting, name: str) -> str:
+    """How many steps a method took, if it ended early."""
+    steps, all_steps = own_steps(own), own_steps(base)
+    if steps >= all_steps:
+        return ""
+    share = 100 * steps / all_steps
+    return (
+        f"{name} stopped after {steps:.0f} steps, {share:.0f} % of SGD-Scan’s: larger steps on better chosen samples, "
+        f"which it counted as {all_steps:.0f} ordinary ones."
+    )
 
 
 def error_verdict(scan: Sequence[float], ours: Sequence[float], name: str = "EMAIS") -> str:
@@ -107,17 +137,24 @@ def error_verdict(scan: Sequence[float], ours: Sequence[float], name: str = "EMA
     return f"{name} {outcome}: its test error is {numbers}, more than the spread over {seeds} ({spread:.2f} points)."
 
 
-def loss_verdict(settings: Sequence[Setting]) -> str:
-    """After how many steps each method has the training loss that the first ends with."""
-    loss = final_loss(settings[0])
-    each = [f"{NAMES[s.config.method]} {reached(s, loss)}" for s in settings]
-    return f"The training loss that SGD-Scan ends with, {loss:.3g}, is reached by {', by '.join(each)}."
+def loss_verdict(base: Setting, own: Setting, name: str) -> str:
+    """When a method has the training loss that the first ends with, or where it ends instead."""
+    wanted, end = final_loss(base), final_loss(own)
+    if not (math.isfinite(wanted) and math.isfinite(end)):
+        return f"{name} and SGD-Scan cannot be compared by their training loss: a run diverged."
+    steps = steps_to_loss(own, wanted)
+    if math.isfinite(steps):
+        return f"{name} has the training loss that SGD-Scan ends with, {wanted:.3g}, after {steps:.0f} steps."
+    same = steps_to_loss(base, end)
+    caught_up = f": SGD-Scan needs {same:.0f} steps for that" if math.isfinite(same) else ""
+    why = f" {WHY_NOT_AS_LOW}" if own_steps(own) < own_steps(base) else ""
+    above = 100 * (end / wanted - 1)
+    return f"{name}’s training loss ends at {end:.3g}, {above:.0f} % above SGD-Scan’s {wanted:.3g}{caught_up}.{why}"
 
 
-def reached(setting: Setting, loss: float) -> str:
-    """When a method has this training loss, or where it ends instead."""
-    steps = steps_to_loss(setting, loss)
-    return f"after {steps:.0f} steps" if math.isfinite(steps) else f"never (it ends at {final_loss(setting):.3g})"
+def own_steps(setting: Setting) -> float:
+    """The steps of a method, as a mean over seeds."""
+    return statistics.fmean(r.steps for r in setting.records)
 
 
 # ---- the page
@@ -133,7 +170,7 @@ def demo_figure(settings: Sequence[Setting]) -> Figure:
         size_chart("Effective minibatch size Nₑₘₛ", lines, "size"),
         score_chart("Efficiency score S(W)", lines, "score"),
     ]
-    note = f"The dashed line in the training loss is where SGD-Scan ends. {HIGH} {CLIPPED}"
+    note = f"The dashed line in the training loss is where SGD-Scan ends. {LEGENDS} {HIGH} {CLIPPED}"
     return Figure("curves", "Test error, training loss, N_ems and S(W) over the steps", charts, note)
 
 

@@ -10,11 +10,13 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import EmaisError
@@ -26,8 +28,9 @@ from .log_page import short_number
 from .pages import from_template
 
 LONGEST_TEXT = 1000  # letters of a sample that are shown
-Renderer: TypeAlias = Callable[[int], bytes | Tensor | str]
-Labels: TypeAlias = Callable[[int], object] | Sequence[object] | Tensor
+Image: TypeAlias = Tensor | NDArray[Any]
+Renderer: TypeAlias = Callable[[int], bytes | Image | str]
+Labels: TypeAlias = Callable[[int], object] | Sequence[object] | Mapping[int, object] | Image
 SHELVES = {
     "hardest": (
         "The hardest",
@@ -84,9 +87,10 @@ def write_gallery(
 ) -> Path:
     """Write the page as one file that needs no network, and return its path.
 
-    render: from an index to a picture (bytes of a PNG, JPEG, GIF, WebP or SVG file, or an image tensor (H, W),
-    (1, H, W) or (3, H, W), uint8 or from 0 to 1) or to text (str). labels: what stands beside the index, by index, or a
-    function of it. Text and labels are escaped: whatever a data set holds is shown, and never run.
+    render: from an index to a picture or to text (str). A picture is the bytes of a PNG, JPEG, GIF, WebP or SVG file;
+    an image tensor (H, W), (1, H, W) or (3, H, W); or a numpy array (H, W), (H, W, 1) or (H, W, 3); uint8, or floats
+    from 0 to 1. labels: what stands beside the index, by index, or a function of it. Text and labels are escaped:
+    whatever a data set holds is shown, and never run.
     """
     path = Path(path)
     if path.is_dir():
@@ -121,11 +125,12 @@ def card_of(sample: Sample, render: Renderer | None, labels: Labels | None) -> C
     picture = words = ""
     if isinstance(shown, str):
         words = clean(shown if len(shown) <= LONGEST_TEXT else f"{shown[:LONGEST_TEXT]}…")
-    elif isinstance(shown, bytes | Tensor):
+    elif isinstance(shown, bytes | Tensor | np.ndarray):
         picture = data_uri(shown if isinstance(shown, bytes) else png(shown))
     elif shown is not None:
         raise EmaisError(
-            f"render must give bytes, a tensor or a str, got {type(shown).__name__} for sample {sample.index}"
+            f"render must give bytes, a tensor, a numpy array or a str, got {type(shown).__name__} for sample "
+            f"{sample.index}"
         )
     return Card(name, label, f"{name}: {label}" if label else name, picture, words, facts_of(sample))
 
@@ -134,7 +139,14 @@ def label_of(index: int, labels: Labels | None) -> str:
     """What stands beside the index."""
     if labels is None:
         return ""
-    found: Any = labels(index) if callable(labels) else labels[index]
+    try:
+        found: Any = labels(index) if callable(labels) else labels[index]
+    except LookupError:
+        if callable(labels):  # the user's own code
+            raise
+        raise EmaisError(
+            f"labels has none for sample {index}: give one for each sample of the data set, or a function of the index"
+        ) from None
     return str(found.tolist() if isinstance(found, Tensor) else found)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import EmaisError
@@ -38,12 +41,16 @@ def data_uri(picture: bytes) -> str:
     return f"data:{kinds[0]};base64,{base64.b64encode(picture).decode('ascii')}"
 
 
-def png(image: Tensor) -> bytes:
-    """A PNG file of an image (H, W), (1, H, W) or (3, H, W): uint8 from 0 to 255, or floats from 0 to 1.
+def png(image: Tensor | NDArray[Any]) -> bytes:
+    """A PNG file of an image: a tensor (H, W), (1, H, W) or (3, H, W), or an array (H, W), (H, W, 1) or (H, W, 3).
+
+    uint8 is from 0 to 255, floats are from 0 to 1.
 
     >>> png(torch.zeros(2, 2))[:4]
     b'\x89PNG'
     """
+    if isinstance(image, np.ndarray):
+        image = from_array(image)
     grey_or_colour = image.dim() == 2 or (image.dim() == 3 and image.shape[0] in (1, 3))
     if not grey_or_colour or not image.numel() or image.is_complex():
         raise EmaisError(f"an image must be (H, W), (1, H, W) or (3, H, W), got {tuple(image.shape)}")
@@ -58,6 +65,21 @@ def png(image: Tensor) -> bytes:
     head = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
     data = zlib.compress(lines.numpy().tobytes(), 9)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def from_array(image: NDArray[Any]) -> Tensor:
+    """An image of numpy, whose channels come last, as a tensor, whose channels come first.
+
+    >>> from_array(np.zeros((4, 5, 3))).shape
+    torch.Size([3, 4, 5])
+    """
+    if image.dtype.kind not in "uifb" or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (1, 3))):
+        raise EmaisError(
+            f"an image of numpy must be (H, W), (H, W, 1) or (H, W, 3), of uint8 or floats, got {image.shape} of "
+            f"{image.dtype}"
+        )
+    kind = image.astype(np.float32 if image.dtype.kind == "f" else np.int64)  # a copy: torch takes no big-endian
+    return torch.from_numpy(np.moveaxis(kind, 2, 0) if image.ndim == 3 else kind)
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

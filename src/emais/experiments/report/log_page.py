@@ -24,14 +24,22 @@ POINTS_SHOWN = 300  # of a line
 MOST_CHARTS = 60
 LONGEST = 34  # letters of a name beside an axis
 TRACES = ("tr_is", "tr_unif", "tr_opt")
+INTERVAL = ("score_low", "score_high")  # drawn as a band around the score
+QUANTILES = ("r_p10", "r_p50", "r_p90", "r_p99")
 SAMPLING, OWN_VALUES, FURTHER = "Importance sampling", "Training", "Further values of the engine"
 # title, axis, quantities, options of the chart
 KNOWN_CHARTS: tuple[tuple[str, str, tuple[str, ...], dict[str, Any]], ...] = (
     ("Effective minibatch size Nₑₘₛ", "Nₑₘₛ (samples)", ("n_ems",), {"y_from": 0.0}),
-    ("Efficiency score S(W)", "S(W)", ("score", "score_low", "score_high"), SCORE_AXIS),
+    ("Efficiency score S(W)", "S(W)", ("score", *INTERVAL), SCORE_AXIS),
     ("Learning-rate factor", "factor", ("lr_scale",), {"y_from": 0.0}),
     ("Variance of the gradient", "trace of the covariance", TRACES, {"y_from": 0.0}),
+    ("Importance coefficients r", "r", QUANTILES, {"y_from": 0.0}),
 )
+WORDS = {  # of the legends
+    "n_ems": "Nₑₘₛ", "score": "S(W) with its 95 % interval", "lr_scale": "mean factor", "tr_is": "sampler in use",
+    "tr_unif": "uniform sampling", "tr_opt": "best possible sampler", "r_p10": "10th percentile", "r_p50": "median",
+    "r_p90": "90th percentile", "r_p99": "99th percentile",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,10 +118,23 @@ def group_size(series: LoggedSeries) -> int:
 
 
 def chart_of(title: str, label: str, lines: Mapping[str, LoggedSeries], **options: Any) -> Chart:
-    """A line for each quantity."""
+    """A line for each quantity; the ends of an interval make a band around what they belong to."""
     if len(label) > LONGEST:
         label = f"{label[: LONGEST - 1]}…"
-    return Chart(title, "step", label, [thinned(name, series) for name, series in lines.items()], **options)
+    halves = half_widths(*(lines[end] for end in INTERVAL)) if {"score", *INTERVAL} <= lines.keys() else None
+    drawn = {name: series for name, series in lines.items() if halves is None or name not in INTERVAL}
+    made = [thinned(WORDS.get(name, name), series, halves) for name, series in drawn.items()]
+    return Chart(title, "step", label, made, **options)
+
+
+def half_widths(low: LoggedSeries, high: LoggedSeries) -> dict[float, float]:
+    """Half the width of an interval, by step.
+
+    >>> half_widths(LoggedSeries([1.0], [0.25]), LoggedSeries([1.0, 2.0], [0.75, 0.5]))
+    {1.0: 0.25}
+    """
+    lows = dict(zip(low.steps, low.values, strict=True))
+    return {s: (v - lows[s]) / 2 for s, v in zip(high.steps, high.values, strict=True) if s in lows}
 
 
 def numbered(chart: Chart, name: str) -> Chart:
@@ -122,8 +143,8 @@ def numbered(chart: Chart, name: str) -> Chart:
     return Chart(**fields, name=name)
 
 
-def thinned(name: str, series: LoggedSeries) -> Series:
-    """At most so many points, each the median of values that follow each other, at their last step.
+def thinned(name: str, series: LoggedSeries, halves: Mapping[float, float] | None = None) -> Series:
+    """At most so many points, each the median of values that follow each other, at their last step; halves: of a band.
 
     >>> line = thinned("a", LoggedSeries([1.0, 2.0], [5.0, 6.0]))
     >>> line.x, line.mean
@@ -133,7 +154,8 @@ def thinned(name: str, series: LoggedSeries) -> Series:
     groups = [slice(k, k + size) for k in range(0, len(series.steps), size)]
     x = [series.steps[group][-1] for group in groups]
     y = [statistics.median(series.values[group]) for group in groups]
-    return Series(name, x, y, [math.nan] * len(x))
+    widths = [(halves or {}).get(step, math.nan) for step in series.steps]
+    return Series(name, x, y, [statistics.median(widths[group]) for group in groups])
 
 
 # ---- the table

@@ -154,17 +154,27 @@ def svg(chart: Chart) -> Markup:
     return frame.picture(f"{chart.title}: {chart.y_label} over {chart.x_label}", marks)
 
 
+def early_end(x: Sequence[float], high: float) -> str:
+    """What a legend says of a line that ends more than a point before the others.
+
+    >>> early_end([10, 20, 30], 60), early_end([10, 20, 30], 35)
+    (' (ended at 30)', '')
+    """
+    return f" (ended at {tick_label(round(x[-1]))})" if len(x) > 1 and high - x[-1] > x[-1] - x[-2] else ""
+
+
 def draw(chart: Chart) -> Drawing:
     """The picture with its title and legend; the legend shows the last values, and on hover those under the pointer.
 
-    The script finds, for each series: x, the pixel of each point and the text to show.
+    The script finds, for each series: x, the pixel of each point, the text to show, and what is said beyond its end.
     """
     frame = frame_of(chart)
     hover, legend = [], []
     for k, series, points in zip(chart.colours(), chart.series, chart.points(), strict=True):
         texts = [legend_value(m, s, chart.places) for _, m, s in points]
         at = [[frame.x(a), frame.y.clipped(m)] for a, m, _ in points]
-        hover.append({"x": [a for a, _, _ in points], "at": at, "text": texts})
-        legend.append(LegendKey(series.name, f"s{k}", texts[-1] if texts else "\u2013"))
+        end = early_end([a for a, _, _ in points], frame.x.high)
+        hover.append({"x": [a for a, _, _ in points], "at": at, "text": texts, "end": end})
+        legend.append(LegendKey(series.name, f"s{k}", texts[-1] + end if texts else "\u2013"))
     shown = json.dumps(hover, separators=(",", ":"))
     return Drawing(chart.title, svg(chart), legend, hover=shown, where=(chart.x_label, tick_label(frame.x.high)))

@@ -5,19 +5,25 @@ const bindGroup = group => {
     dots: f.querySelectorAll('.dot'), texts: f.querySelectorAll('output'), where: f.querySelector('.where b'),
     series: JSON.parse(f.dataset.series) }));
   const nearest = (xs, x) => xs.reduce((best, v, k) => Math.abs(v - x) < Math.abs(xs[best] - x) ? k : best, 0);
-  const show = (x, visible) => charts.forEach(c => c.series.forEach((s, i) => {
-    if (!s.x.length) return;
-    const k = nearest(s.x, x), [px, py] = s.at[k];
-    c.dots[i].setAttribute('cx', px); c.dots[i].setAttribute('cy', py); c.texts[i].textContent = s.text[k];
-    c.cross.setAttribute('transform', `translate(${px})`); c.where.textContent = s.x[k];
-    c.hover.setAttribute('visibility', visible ? 'visible' : 'hidden'); }));
+  const show = (x, visible) => charts.forEach(c => {
+    const found = c.series.map((s, i) => [s, i, nearest(s.x, x)]).filter(([s]) => s.x.length);
+    for (const [s, i, k] of found) {
+      const [px, py] = s.at[k], over = k === s.x.length - 1 && x > s.x[k];
+      c.dots[i].setAttribute('cx', px); c.dots[i].setAttribute('cy', py);
+      c.texts[i].textContent = s.text[k] + (over ? s.end : '');
+    }
+    if (!found.length) return;
+    const far = ([s, , k]) => Math.abs(s.x[k] - x);
+    const [s, , k] = found.reduce((best, f) => far(f) < far(best) ? f : best);
+    c.cross.setAttribute('transform', `translate(${s.at[k][0]})`); c.where.textContent = s.x[k];
+    c.hover.setAttribute('visibility', visible ? 'visible' : 'hidden'); });
   for (const c of charts) {
     c.svg.addEventListener('pointermove', e => {
-      const box = c.svg.getBoundingClientRect(), s = c.series.find(s => s.x.length);
-      if (!s) return;
+      const box = c.svg.getBoundingClientRect();
       const px = (e.clientX - box.left) / box.width * c.svg.viewBox.baseVal.width;
-      show(s.x[nearest(s.at.map(p => p[0]), px)], true); });
-    c.svg.addEventListener('pointerleave', () => show(Infinity, false));
+      const points = c.series.flatMap(s => s.x.map((x, k) => [x, s.at[k][0]]));
+      if (points.length) show(points[nearest(points.map(p => p[1]), px)][0], true); });
+    c.svg.addEventListener('pointerleave', () => show(Math.max(...c.series.flatMap(s => s.x)), false));
   }
 };
 const bindKey = item => {

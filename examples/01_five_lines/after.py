@@ -1,10 +1,9 @@
-"""A normal PyTorch loop with importance sampling: five lines differ, each marked."""
-
-import torch
-from torch import nn
-from torch.utils.data import TensorDataset
+"""A normal PyTorch loop without importance sampling (before.py) and with it (after.py): five lines and an import."""
 
 import emais
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
 x = torch.randn(2000, 20)
@@ -15,7 +14,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
 
 imp = emais.EMAISAuto(num_samples=len(dataset), batch_size=64)  # 1  the engine
-loader = imp.loader(dataset, num_workers=0)  # 2  instead of DataLoader(dataset, batch_size=64, shuffle=True)
+loader = imp.loader(DataLoader(dataset, batch_size=64, shuffle=True))  # 2  takes the options of the DataLoader over
 imp.attach(optimizer)  # 3  each optimizer.step uses lr × factor; the rate itself is never changed
 
 for epoch in range(10):
@@ -26,4 +25,5 @@ for epoch in range(10):
         imp.loss(losses, logits, draw).backward()  # 5  instead of losses.mean()
         optimizer.step()
     scheduler.step()
-    print(f"epoch {epoch}: {imp.summary()}")
+    with torch.no_grad():
+        print(f"epoch {epoch}: training loss {nn.functional.cross_entropy(model(x), y):.3f}")

@@ -2,6 +2,7 @@
 
 import copy
 import random
+from collections import OrderedDict, deque
 
 import numpy as np
 import pytest
@@ -153,3 +154,104 @@ def test_parameters_without_a_shape_are_refused():
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with pytest.raises(emais.EmaisError, match="without a shape yet"):
         emais.audit(model, Noisy(), loss, optimizer, batch_size=6, steps=25)
+
+
+class Keeper(Net):
+    """Plain attributes of all kinds, which every forward pass changes in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.history, self.recent, self.names = [], deque(maxlen=3), {"first"}
+        self.mean, self.array = torch.zeros(3), np.zeros(2)
+        self.nested = {"sums": (torch.zeros(3), [0]), "by_name": OrderedDict(a=1)}
+        self.generators = [torch.Generator(), random.Random(0), np.random.default_rng(0)]
+        self.unregistered = [nn.Linear(2, 2)]
+        self.extra = None
+
+    def forward(self, x):
+        z = super().forward(x)
+        self.history.append(z)
+        self.recent.append(self.calls)
+        self.names.add(self.calls)
+        self.mean += 1
+        self.array += 1
+        self.nested["sums"][0].add_(1)
+        self.nested["sums"][1].append(self.calls)
+        self.nested["by_name"][str(self.calls)] = z
+        torch.rand(1, generator=self.generators[0])
+        self.generators[1].random()
+        self.generators[2].random()
+        with torch.no_grad():
+            self.unregistered[0].weight += 1
+        self.extra = self.new = z
+        return z
+
+
+def held(model):
+    """All that `Keeper` holds, with the state of its generators."""
+    own, python, numpy = model.generators
+    states = own.get_state(), python.getstate(), str(numpy.bit_generator.state)
+    plain = {"history": model.history, "recent": list(model.recent), "names": sorted(map(str, model.names))}
+    tensors = {"mean": model.mean, "array": model.array, "weight": model.unregistered[0].weight.detach()}
+    return plain | tensors | {"nested": model.nested, "states": states, "extra": str(model.extra)}
+
+
+@pytest.mark.parametrize("fail_at", [None, 7])
+def test_plain_attributes_are_put_back_in_place(fail_at):
+    torch.manual_seed(0)
+    model = Keeper()
+    objects = dict(vars(model))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    train(model, optimizer, 2)
+    model.history.clear()  # nothing below compares tensors with a graph
+    model.nested["by_name"].clear()
+    model.extra = None
+    expected, attributes = copy.deepcopy(held(model)), set(vars(model))
+    try:
+        emais.audit(model, Noisy(), lambda net, batch: loss(net, batch, fail_at), optimizer, batch_size=6, steps=25)
+    except RuntimeError:
+        assert fail_at is not None
+    found = held(model)
+    assert [name for name in expected if not same(expected[name], found[name])] == []
+    assert set(vars(model)) == attributes
+    names = ("history", "recent", "names", "mean", "array", "nested", "generators")
+    assert [name for name in names if getattr(model, name) is not objects[name]] == []
+
+
+def test_a_hook_that_the_loss_registers_is_gone_afterwards():
+    model, optimizer, _ = made("sgd")
+
+    calls = []
+
+    def hooked(net, batch):
+        net.head.register_forward_hook(lambda *_: calls.append(1))
+        return loss(net, batch)
+
+    emais.audit(model, Noisy(), hooked, optimizer, batch_size=6, steps=3)
+    calls.clear()
+    model(torch.randn(8, 6))
+    assert calls == []
+
+
+class Recording(torch.optim.SGD):
+    """An optimizer with attributes of its own."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, 0.1)
+        self.rates, self.param_groups[0]["seen"] = [], []
+
+    def step(self, closure=None):
+        self.rates.append(float(self.param_groups[0]["lr"]))
+        self.param_groups[0]["seen"].append(len(self.rates))
+        return super().step(closure)
+
+
+def test_attributes_of_the_optimizer_are_put_back_in_place():
+    model = Net()
+    optimizer = Recording(model.parameters())
+    train(model, optimizer, 2)
+    rates = optimizer.rates
+    emais.audit(model, Noisy(), loss, optimizer, batch_size=6, steps=5)
+    assert optimizer.rates is rates
+    assert rates == [0.1, 0.1]
+    assert optimizer.param_groups[0]["seen"] == [1, 2]
