@@ -1,4 +1,4 @@
-"""The pilot: what it finds, what it takes, and what it refuses. tests/test_restoring.py has what it puts back."""
+"""The pilot: what it finds, what it takes, and what it refuses. test_restoring.py has what it puts back."""
 
 import itertools
 
@@ -37,6 +37,69 @@ def test_the_pilot_finds_what_a_real_run_has(images):
     assert found.n_ems > 12
 
 
+def test_a_few_epochs_are_not_enough_to_say_that_there_is_nothing_to_gain():
+    """A small network on clean labels: after 20 epochs a minibatch of 32 acts like one of 68."""
+    x = torch.randn(600, 64)
+    data = TensorDataset(x, (x[:, 0] > 0).long())
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    for steps in (60, 120):
+        found = emais.audit(model, data, losses_of, optimizer, batch_size=32, steps=steps)
+        assert found.n_ems < 1.1 * 32
+        assert "nothing to gain so far" in str(found)
+        assert "train as you do" not in str(found)
+    found = emais.audit(model, data, losses_of, optimizer, batch_size=32, steps=400)
+    assert found.n_ems_low > 1.5 * 32
+    assert "nothing to gain" not in str(found)
+
+
+class Lion(torch.optim.Optimizer):
+    """An optimizer that no rule is known for."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.sub_(group["lr"] * p.grad.sign())
+
+
+def test_an_optimizer_that_no_rule_is_known_for_is_given_one(images):
+    model = torch.nn.Linear(8, 2)
+    optimizer = Lion(model.parameters(), 0.01)
+    with pytest.raises(EmaisError, match="no learning-rate rule is known for Lion: pass rule="):
+        emais.audit(model, images, losses_of, optimizer, batch_size=10, steps=90)
+    found = [
+        emais.audit(model, images, losses_of, optimizer, batch_size=10, steps=300, rule=rule).n_ems
+        for rule in ("none", "none", "steady")
+    ]
+    assert found[0] == found[1] != found[2]  # the factor changes what comes after
+
+
+def test_scale_decay_is_that_of_attach(images):
+    model = torch.nn.Linear(8, 2)
+    adam = torch.optim.Adam(model.parameters(), 0.01)
+    with pytest.raises(EmaisError, match="scale_decay=False needs SGD, AdamW"):
+        emais.audit(model, images, losses_of, adam, batch_size=10, steps=90, scale_decay=False)
+    sgd = torch.optim.SGD(model.parameters(), 0.1, weight_decay=0.01)
+    settings = {"batch_size": 10, "steps": 300}
+    found = [
+        emais.audit(model, images, losses_of, sgd, scale_decay=scaled, **settings).n_ems for scaled in (True, False)
+    ]
+    assert found[0] != found[1]
+
+
+def test_the_pilot_judges_only_minibatches_that_were_drawn_by_importance(images):
+    """The first two of its epochs are plain training."""
+    model = torch.nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for steps, early in ((60, True), (89, True), (90, False)):
+        found = emais.audit(model, images, losses_of, optimizer, batch_size=10, steps=steps)
+        assert found.early == early == ("it takes 90" in str(found)) == torch.tensor(found.n_ems).isnan().item()
+
+
 @pytest.mark.parametrize(
     ("result", "message"),
     [
@@ -71,6 +134,14 @@ def test_what_cannot_be_drawn_from_is_refused(images):
     for bad in (0, 2.5, "30"):
         with pytest.raises(EmaisError, match="steps must be a whole number"):
             emais.audit(model, images, losses_of, optimizer, batch_size=10, steps=bad)
+
+
+@pytest.mark.parametrize("option", ["process_group", "sharded"])
+def test_options_of_several_processes_are_refused(images, option):
+    model = torch.nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(EmaisError, match=f"emais.audit trains in one process and takes no {option}=: .*torchrun"):
+        emais.audit(model, images, losses_of, optimizer, batch_size=10, steps=30, **{option: None})
 
 
 def test_an_optimizer_of_another_model_is_refused():

@@ -2,13 +2,13 @@
 
 import copy
 import random
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 
 import emais
 
@@ -255,3 +255,33 @@ def test_attributes_of_the_optimizer_are_put_back_in_place():
     assert optimizer.rates is rates
     assert rates == [0.1, 0.1]
     assert optimizer.param_groups[0]["seen"] == [1, 2]
+
+
+class Counting(nn.Module):
+    """Counts its calls in a Counter, and has numpy's older generator and a view that holds NaN."""
+
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(6, 3)
+        self.calls, self.numbers = Counter(calls=5), np.random.RandomState(0)
+        self.wide = torch.full((3,), float("nan")).expand(2, 3)
+
+    def forward(self, x):
+        self.calls["calls"] += 1
+        self.numbers.rand()
+        return self.line(x)
+
+
+def test_a_counter_an_older_generator_and_a_wide_nan_are_put_back():
+    model = Counting()
+    x = torch.randn(200, 6)
+    dataset, optimizer = TensorDataset(x, x[:, :3].argmax(1)), torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def each(model, batch):
+        z = model(batch[0])
+        return nn.functional.cross_entropy(z, batch[1], reduction="none"), z
+
+    place = model.numbers.get_state()[2]
+    emais.audit(model, dataset, each, optimizer, batch_size=20, steps=20)
+    assert model.calls == Counter(calls=5)
+    assert model.numbers.get_state()[2] == place

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.tuner import Tuner
 from lightning_refused import refusals
-from lightning_task import Net, data, parameters, quiet, sampling, train_loader, trainer
+from lightning_task import Net, brief, data, parameters, quiet, sampling, train_loader, trainer
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader
 
@@ -22,6 +22,11 @@ import emais.lightning
 
 SAMPLES, TOGETHER = 236, 8  # samples a step, of all processes: 30 steps an epoch, the last of a plain one is short
 EPOCHS = 5
+
+
+def ending():
+    """Ends when its steps are worth those of all epochs; the scheduler follows."""
+    return sampling(effective_steps=True)
 
 
 class Recorded(Net):
@@ -39,6 +44,18 @@ class Recorded(Net):
     def on_train_batch_end(self, outputs, batch, batch_idx):
         found = [c for c in self.trainer.callbacks if isinstance(c, emais.lightning.ImportanceSampling)]
         self.factors += [c.engine.attached.applied for c in found]
+
+
+class Looks(Recorded):
+    """Looks at the data before each epoch, and once process 1 alone in the middle of one."""
+
+    def on_train_epoch_start(self):
+        self.looked = [batch[0] for batch in self.trainer.train_dataloader]
+        assert len(self.looked) == len(self.trainer.train_dataloader) == self.trainer.num_training_batches
+
+    def on_train_batch_start(self, batch, batch_idx):
+        if batch_idx == 7 and self.global_rank == 1:
+            next(iter(self.trainer.train_dataloader))
 
 
 class Sharded(Recorded):
@@ -68,6 +85,7 @@ def found_in(runner, module, callback):
         "parameters": full(module),
         "steps": (runner.global_step, runner.num_training_batches, runner.current_epoch),
         "state": callback.engine.state_dict(),
+        "looked": getattr(module, "looked", None),
         "logged": {name: float(value) for name, value in runner.callback_metrics.items()},
     }
 
@@ -133,10 +151,12 @@ def main(folder):
     found = {
         "sgd": fit(folder, 2, save="two"),
         "logs": fit(folder, 2, make=lambda: LogsAlone("emais", warmup_epochs=1)),
+        "looks": fit(folder, 2, net=Looks),
         "adamw": fit(folder, 2, optimizer="AdamW", accumulate_grad_batches=3),
         "workers": fit(folder, 2, workers=1, save="workers"),
         "given": fit(folder, 2, max_epochs=1, make=lambda: sampling(process_group=dist.group.WORLD)),
         "auto": fit(folder, 2, make=emais.lightning.ImportanceSampling),
+        "ending": fit(folder, 2, make=ending),
     }
     found["fsdp2"] = fit(folder, 2, save="mesh", **on_a_mesh())
     for name, options in {"two": dict, "one": dict, "workers": lambda: {"workers": 1}, "mesh": on_a_mesh}.items():
@@ -153,6 +173,6 @@ def main(folder):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("error")
-    for mark in quiet:
+    for mark in [*quiet, brief]:
         warnings.filterwarnings("ignore", mark.args[0].split(":")[1])
     main(Path(sys.argv[1]))

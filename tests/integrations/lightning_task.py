@@ -18,6 +18,8 @@ quiet = [
     pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint need to be provided"),
     pytest.mark.filterwarnings("ignore:.*`validation_step` but have no `val_dataloader`"),
 ]
+# of a fit that is to be as short as its warm-up
+brief = pytest.mark.filterwarnings("ignore:.*all within the warm-up")
 
 
 def data(num_samples=M):
@@ -63,7 +65,7 @@ class Net(pl.LightningModule):
 
 def sampling(**settings):
     """A callback that is past its warm-up after one epoch: most of a short run draws from what it has learned."""
-    return emais.lightning.ImportanceSampling("emais", warmup_epochs=1, **settings)
+    return emais.lightning.ImportanceSampling("emais", **{"warmup_epochs": 1} | settings)
 
 
 QUIET = {

@@ -1,7 +1,6 @@
 """The example pair and the guide for Lightning run, and the pair differs in the three lines that the guide claims."""
 
 import difflib
-import os
 import re
 import runpy
 import sys
@@ -9,7 +8,7 @@ import sys
 import pytest
 from lightning_task import quiet
 from places import DOCS, ROOT
-from scripts import run_script
+from scripts import run_script, torchrun
 
 PAIR = [ROOT / "examples" / "07_lightning" / name for name in ("before.py", "after.py")]
 # of a page that is run as it stands
@@ -38,9 +37,7 @@ def weights_and_factor(shown):
 
 def by_torchrun():
     """What plain DistributedDataParallel prints, trained alike."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command.append(str(ROOT / "examples" / "distributed_ddp.py"))
-    found = run_script(command, timeout=200, env=os.environ)
+    found = run_script(torchrun(2, ROOT / "examples" / "distributed_ddp.py"))
     assert found.returncode == 0, found.stderr[-3000:]
     return found.stdout
 
@@ -48,7 +45,7 @@ def by_torchrun():
 def test_the_example_on_two_processes_runs():
     """Lightning starts the second process itself."""
     path = ROOT / "examples" / "distributed_lightning.py"
-    done = run_script([sys.executable, str(path)], timeout=200, env=os.environ)
+    done = run_script([sys.executable, str(path)])
     assert done.returncode == 0, done.stderr[-3000:]
     assert "2 processes, 32 samples a step, S(W)" in done.stdout
     assert weights_and_factor(done.stdout) == weights_and_factor(by_torchrun())  # to the bit

@@ -1,15 +1,13 @@
 """Lightning on two processes: the draws and parameters of one, checkpoints that go on with either, and refusals."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
-from lightning_processes import COUNTED, EPOCHS, SAMPLES, TOGETHER, fit
-from lightning_task import Net, quiet, sampling, train_loader, trainer
+from lightning_processes import COUNTED, EPOCHS, SAMPLES, TOGETHER, ending, fit
+from lightning_task import Net, brief, data, quiet, sampling, train_loader, trainer
 from places import ROOT
+from scripts import run_script, torchrun
 
 import emais.lightning
 
@@ -21,6 +19,7 @@ RUNS = {
     "adamw": {"optimizer": "AdamW", "accumulate_grad_batches": 3},
     "given": {"max_epochs": 1},
     "auto": {"make": emais.lightning.ImportanceSampling},
+    "ending": {"make": ending},
     "fsdp2": {},
 }
 REFUSED = {
@@ -50,9 +49,7 @@ def alone(folder):
 @pytest.fixture(scope="module")
 def found(folder, alone):
     """What each of the two processes has found."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    script = [str(HERE / "lightning_processes.py"), str(folder)]
-    done = subprocess.run([*command, *script], capture_output=True, text=True, timeout=300, env=os.environ)
+    done = run_script(torchrun(2, HERE / "lightning_processes.py", folder))
     assert done.returncode == 0, done.stderr[-3000:]
     return [torch.load(folder / f"found{rank}.pt") for rank in range(2)]
 
@@ -85,12 +82,14 @@ def same_state(one, other):
     return repr(one) == repr(other)
 
 
+@brief
 @pytest.mark.parametrize("name", RUNS)
 def test_two_processes_train_as_one_does(name, found, folder):
     """The same draws; parameters that differ by rounding, and between the processes not at all."""
     one, both = fit(folder, 1, **RUNS[name]), [results[name] for results in found]
     assert_same_draws(together(both), together([one]))
-    assert len(one["draws"]) == one["steps"][1] * RUNS[name].get("max_epochs", EPOCHS)
+    whole = one["steps"][1] * RUNS[name].get("max_epochs", EPOCHS)
+    assert len(one["draws"]) < whole if name == "ending" else len(one["draws"]) == whole
     assert both[0]["steps"] == both[1]["steps"] == one["steps"]
     for result in both:
         torch.testing.assert_close(result["parameters"], one["parameters"], rtol=0, atol=1e-6)
@@ -109,6 +108,14 @@ def test_draws_that_workers_fetch_ahead_are_alike(found):
     assert len(set(first)) == len(first) == SAMPLES // TOGETHER * TOGETHER  # the warm-up: no sample twice in an epoch
     assert torch.equal(both[0]["parameters"], both[1]["parameters"])
     assert same_state(both[0]["state"], both[1]["state"])
+
+
+def test_a_look_at_the_data_shows_the_share_of_a_process_and_changes_nothing(found):
+    for results in found:
+        assert results["looks"]["draws"] == results["sgd"]["draws"]
+        assert torch.equal(results["looks"]["parameters"], results["sgd"]["parameters"])
+    seen = torch.cat([batch for results in found for batch in results["looks"]["looked"]])
+    assert sorted(seen.tolist()) == sorted(data(SAMPLES).tensors[0].tolist())
 
 
 def test_the_numbers_of_all_samples_are_logged_without_a_collective(found, alone):

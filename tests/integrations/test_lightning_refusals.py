@@ -110,7 +110,7 @@ def test_a_loss_forgotten_in_a_later_step_of_manual_optimisation(own):
             self.manual_backward(loss)
             self.optimizers().step()
 
-    module, runner = Forgets(schedule=False), trainer(sampling(), max_epochs=1)
+    module, runner = Forgets(schedule=False), trainer(sampling(warmup_epochs=0), max_epochs=1)
     if own:  # with its coefficients, if without a word to the engine
         runner.fit(module, train_loader())
         assert runner.global_step == 11
@@ -165,9 +165,19 @@ def test_optimizers_without_a_common_rule(kinds):
     named = "linear suits SGD and sqrt suits Adam" if "Adam" in kinds else "no learning-rate rule is known for Other"
     refused(rf"{named}.*ImportanceSampling\(rule=", Two())
     if "Adam" in kinds:
-        runner = trainer(sampling(rule="sqrt"), max_epochs=1)
+        runner = trainer(sampling(rule="sqrt", warmup_epochs=0), max_epochs=1)
         runner.fit(Two(), train_loader())
         assert runner.global_step == 24
+
+
+def test_an_optimizer_that_chooses_its_rate():
+    class Relative(Net):
+        def configure_optimizers(self):
+            optimizer = torch.optim.Adam(self.parameters())
+            optimizer.param_groups[0]["relative_step"] = True
+            return optimizer
+
+    refused(r'it chooses its rate itself.* or ImportanceSampling\(rule="none"\)', Relative())
 
 
 def test_an_optimizer_with_several_looks_at_a_batch():

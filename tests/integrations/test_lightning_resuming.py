@@ -148,12 +148,22 @@ def test_a_data_set_of_another_length_is_refused(saved):
 
 def test_other_settings_are_refused_by_name(saved):
     for callback, named in (
-        (sampling(tau=5.0), "tau"),
-        (sampling(seed=1), "settings.seed"),
-        (emais.lightning.ImportanceSampling("rais"), "method"),
+        (sampling(tau=5.0), r"with tau='linear', here it is 5.0: give ImportanceSampling\(..., tau='linear'\), or fit"),
+        (
+            sampling(seed=1),
+            r"with seed=0, here it is 1: give ImportanceSampling\(..., seed=0\), or fit without ckpt_path",
+        ),
+        (emais.lightning.ImportanceSampling("rais"), r"with the method 'emais'.*ImportanceSampling\('emais'\), or fit"),
     ):
         with pytest.raises(emais.EmaisError, match=named):
             fit(Net(schedule=False), callback, resume=saved[0])
+
+
+def test_another_seed_is_refused_of_a_callback_that_has_an_engine(saved):
+    callback = sampling(seed=1)
+    fit(Net(schedule=False), callback)
+    with pytest.raises(emais.EmaisError, match=r"with seed=0, here it is 1: give ImportanceSampling"):
+        fit(Net(schedule=False), callback, resume=saved[0])
 
 
 def test_a_changed_batch_size_starts_the_statistics_and_says_so():

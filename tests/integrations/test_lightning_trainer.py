@@ -9,7 +9,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
-from lightning_task import PER_EPOCH, M, N, Net, data, parameters, quiet, sampling, train_loader, trainer
+from lightning_task import PER_EPOCH, M, N, Net, brief, data, parameters, quiet, sampling, train_loader, trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import DataLoader, default_collate
 
@@ -54,6 +54,7 @@ def counted(*callbacks, fits=1, loader=None, **options):
     ],
     ids=str,
 )
+@brief
 def test_as_many_steps_as_without_the_callback(options):
     assert counted(sampling(), **options) == counted(**options)
 
@@ -158,7 +159,7 @@ def test_a_copy_of_a_module_that_trains_has_no_batch():
             self.copied = [other]
             return super().training_step(batch, batch_idx)
 
-    module, callback = Copies(schedule=False), sampling()
+    module, callback = Copies(schedule=False), sampling(warmup_epochs=0)
     trainer(callback, limit_train_batches=2, max_epochs=1).fit(module, train_loader())
     assert callback.engine.diagnostics.step == 2
     losses, logits = module.outputs(data()[:N])
@@ -175,6 +176,53 @@ def test_the_train_loader_shows_what_the_dataloader_had():
     assert not hasattr(found, "batch_sampler")
 
 
+# ---- a fit within the warm-up
+
+
+@pytest.mark.parametrize(
+    ("options", "planned"),
+    [
+        ({"max_epochs": 1}, 12),
+        ({"max_steps": 4, "accumulate_grad_batches": 3}, 12),
+        ({"max_epochs": 2, "limit_train_batches": 5}, 10),
+    ],
+)
+def test_a_fit_within_the_warm_up_is_told_once(options, planned):
+    with pytest.warns(UserWarning, match=r"set ImportanceSampling\(warmup_epochs=...\) lower") as warned:
+        trainer(sampling(), **options).fit(Net(), train_loader())
+    told = [str(each.message) for each in warned if "warm-up" in str(each.message)]
+    assert len(told) == 1
+    assert f"has {planned} minibatches, all within the warm-up of 1 epoch, so it is plain training" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("callback", "options"),
+    [
+        (lambda: sampling(), {"max_epochs": 2}),
+        (lambda: sampling(), {"max_steps": 13}),
+        (lambda: sampling(), {"fast_dev_run": True}),
+        (lambda: sampling(warmup_epochs=0.5), {"max_epochs": 1}),
+        (lambda: emais.lightning.ImportanceSampling("audit"), {"max_epochs": 1}),
+        (lambda: emais.lightning.ImportanceSampling("sgd-scan"), {"max_epochs": 1}),
+        (lambda: emais.lightning.ImportanceSampling("self-paced"), {"max_epochs": 1}),
+    ],
+)
+def test_of_other_fits_nothing_is_told(callback, options):
+    trainer(callback(), **options).fit(Net(schedule=False), train_loader())  # a warning would be an error here
+
+
+def test_batches_of_earlier_fits_count(tmp_path):
+    """Of another fit of the module, and of one that is resumed."""
+    callback, module = sampling(), Net(schedule=False)
+    first = trainer(callback, max_epochs=1)
+    with pytest.warns(UserWarning, match="within the warm-up"):
+        first.fit(module, train_loader())
+    first.save_checkpoint(tmp_path / "epoch.ckpt")
+    trainer(callback, max_epochs=1).fit(module, train_loader())
+    again = trainer(sampling(), max_epochs=2)
+    again.fit(Net(schedule=False), train_loader(), ckpt_path=tmp_path / "epoch.ckpt")  # a warning would be an error
+
+
 # ---- the seed
 
 
@@ -184,7 +232,7 @@ def test_the_seed_is_that_of_seed_everything(monkeypatch):
         monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
         if given is not None:
             monkeypatch.setenv("PL_GLOBAL_SEED", given)  # all that seed_everything leaves behind for others
-        callback = sampling(**own)
+        callback = sampling(warmup_epochs=0, **own)
         trainer(callback, max_epochs=1).fit(Net(schedule=False), train_loader())
         seeds.append(callback.engine.seed)
     assert seeds == [0, 7, 3]
@@ -200,7 +248,7 @@ def test_a_resumed_run_keeps_the_seed_of_its_checkpoint(again, monkeypatch, tmp_
     monkeypatch.setenv("PL_GLOBAL_SEED", "8")
     callback, module = sampling(), Net(schedule=False)
     if again:
-        trainer(callback, max_epochs=1).fit(module, train_loader())
+        trainer(callback, max_epochs=2).fit(module, train_loader())
         assert callback.engine.seed == 8
     trainer(callback, limit_train_batches=10).fit(module, train_loader(), ckpt_path=tmp_path / "middle.ckpt")
     assert callback.engine.seed == 7

@@ -49,7 +49,7 @@ def test_names_through_a_trainer(tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "logs"))
     args = tiny.arguments(tmp_path, report_to=["tensorboard"], max_steps=4, logging_steps=2)
     given = {"train_dataset": tiny.classes(), "data_collator": tiny.pad}
-    ImportanceTrainer(model=tiny.classifier(), args=args, **given).train()
+    ImportanceTrainer(model=tiny.classifier(), args=args, importance={"warmup_epochs": 0}, **given).train()
     found = EventAccumulator(str(next(tmp_path.rglob("events.*")).parent)).Reload()
     assert {"train/loss", "train/emais/n_ems", "train/emais/lr_scale"} <= set(found.Tags()["scalars"])
     assert [event.step for event in found.Scalars("train/emais/n_ems")] == [2, 4]

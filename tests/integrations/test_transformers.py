@@ -159,7 +159,7 @@ def test_steps_are_as_without_importance(tmp_path, accumulate, length, drop_last
 
 def test_evaluation_and_prediction_are_the_trainers(tmp_path):
     """Before, during and after training, and with label smoothing; and they use up no draws."""
-    options = {"label_smoothing_factor": 0.1, "max_steps": 8, "eval_strategy": "steps", "eval_steps": 2}
+    options = {"label_smoothing_factor": 0.1, "max_steps": 9, "eval_strategy": "steps", "eval_steps": 2}
     test = tiny.classes(20, seed=5)
     ours = make(
         tiny.classifier(), tmp_path, Recorded, tiny.classes(), IMPORTANCE, rest={"eval_dataset": test}, **options
@@ -171,7 +171,7 @@ def test_evaluation_and_prediction_are_the_trainers(tmp_path):
             theirs.model.load_state_dict(ours.model.state_dict())
         assert ours.evaluate()["eval_loss"] == theirs.evaluate()["eval_loss"]
         assert (ours.predict(test).predictions == theirs.predict(test).predictions).all()
-    assert [batch["emais_draw"].step for batch in ours.fetched] == list(range(1, 9))
+    assert [batch["emais_draw"].step for batch in ours.fetched] == list(range(1, 10))
 
 
 def test_numbers_are_logged_with_the_training_loss(tmp_path):
@@ -231,11 +231,36 @@ def test_a_second_run_begins_anew(tmp_path):
 def test_the_seed_is_the_trainers(tmp_path):
     engines = []
     for options in ({"seed": 3}, {"seed": 3, "data_seed": 4}):
-        ours = make(tiny.classifier(), tmp_path, dataset=tiny.classes(), max_steps=1, **options)
+        options |= {"importance": {"warmup_epochs": 0}, "max_steps": 1}
+        ours = make(tiny.classifier(), tmp_path, dataset=tiny.classes(), **options)
         ours.train()
         engines.append(ours.importance)
     assert [imp.seed for imp in engines] == [3, 4]
     assert {imp.name for imp in engines} == {"emais-auto"}
+
+
+@pytest.mark.parametrize(
+    ("options", "planned"),
+    [({"max_steps": 8}, 8), ({"max_steps": -1, "num_train_epochs": 1}, 8),
+     ({"max_steps": 2, "gradient_accumulation_steps": 4}, 8), ({"max_steps": 1}, 1)],
+)  # fmt: skip
+def test_a_run_within_the_warm_up_is_told_once(tmp_path, options, planned):
+    ours = make(tiny.classifier(), tmp_path, dataset=tiny.classes(), importance=IMPORTANCE, **options)
+    with pytest.warns(UserWarning, match=r'set importance=\{"warmup_epochs": ...\} lower, or train longer') as told:
+        ours.train()
+    assert len(told) == 1
+    assert f"this run has {planned} minibatch{'es' * (planned > 1)}, all within the" in str(told[0].message)
+    assert "of the warm-up, which draws as plain training does" in str(ours.importance.summary())
+
+
+@pytest.mark.parametrize(
+    ("importance", "steps"),
+    [(IMPORTANCE, 9), (IMPORTANCE | {"warmup_epochs": 0.5}, 8), ({"method": "audit"}, 4), ({"method": "sgd-uni"}, 4)],
+)
+def test_of_other_runs_nothing_is_told(tmp_path, importance, steps):
+    ours = make(tiny.classifier(), tmp_path, dataset=tiny.classes(), importance=importance, max_steps=steps)
+    ours.train()  # a warning would be an error here
+    assert "warm-up" not in str(ours.importance.summary())
 
 
 def test_a_look_at_the_training_data_is_a_plain_one(tmp_path):

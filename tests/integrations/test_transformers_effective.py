@@ -7,7 +7,8 @@ from datasets import Dataset
 from replays import IMPORTANCE, Recorded, make
 from transformers import Trainer
 
-from emais import EffectiveSchedule, EmaisError
+from emais import EmaisError
+from emais.rates.followed import Followed
 
 EARLY = IMPORTANCE | {"effective_steps": True, "rule": "linear", "max_scale": 3.0}
 EPOCHS = {"max_steps": -1, "num_train_epochs": 5}
@@ -41,7 +42,7 @@ def test_it_ends_when_its_steps_are_worth_those_of_the_trainer(tmp_path, options
     assert 40 <= imp.effective_steps < 40 + 3 * minibatches
     assert steps < 0.95 * 40 / minibatches
     assert len(ours.fetched) == steps * minibatches
-    assert isinstance(ours.lr_scheduler, EffectiveSchedule)
+    assert isinstance(ours.lr_scheduler, Followed)
     if schedule != "constant":
         assert ours.lr_scheduler.get_last_lr()[0] == pytest.approx(0, abs=1e-12)
         assert rates(ours)[-1] > 0
@@ -125,3 +126,30 @@ def test_a_resume_with_another_end_is_refused(tmp_path):
     ours = early(tmp_path, max_steps=50)
     with pytest.raises(EmaisError, match=r"ends after 40 effective .*here after 50.*max_steps"):
         ours.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+
+
+def test_a_resume_without_an_end_of_its_own_is_refused_and_the_other_way_round(tmp_path):
+    plain = {name: value for name, value in EARLY.items() if name != "effective_steps"}
+    for saved, other, message in (
+        (EARLY, plain, "ends after 40 effective minibatches, here by the Trainer alone: set the same importance="),
+        (plain, EARLY, "ends by the Trainer alone, here after 40 effective minibatches"),
+    ):
+        early(tmp_path, importance=saved, save_strategy="steps", save_steps=4).train()
+        with pytest.raises(EmaisError, match=message):
+            early(tmp_path, importance=other).train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+
+
+def test_a_plain_trainer_goes_on_from_a_checkpoint(tmp_path):
+    """It has the state of the Trainer's own scheduler."""
+    early(tmp_path, save_strategy="steps", save_steps=4, lr_scheduler_type="cosine").train()
+    plain = early(tmp_path, Trainer, None, lr_scheduler_type="cosine")
+    plain.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    assert plain.state.global_step == 40
+    assert plain.lr_scheduler.last_epoch >= 40
+
+
+@pytest.mark.filterwarnings("ignore:.*all within the warm-up")
+def test_a_run_shorter_than_an_epoch_is_no_mistake(tmp_path):
+    ours = early(tmp_path, max_steps=5)  # a warning would be an error here
+    ours.train()
+    assert ours.importance.finished

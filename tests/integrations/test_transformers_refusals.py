@@ -13,6 +13,7 @@ from emais.transformers import ImportanceMixin, ImportanceTrainer
 
 def make(folder, cls=ImportanceTrainer, model=None, dataset=None, importance=None, rest=None, **options):
     dataset, model = dataset or tiny.classes(), model or tiny.classifier()
+    importance = importance or {"warmup_epochs": 0}  # of two steps, a warm-up would be all
     args = tiny.arguments(folder, **({"max_steps": 2} | options))
     rest = {"data_collator": tiny.pad, **(rest or {})}
     return cls(model=model, args=args, train_dataset=dataset, importance=importance, **rest)
@@ -32,6 +33,7 @@ def refused(trainer, words, **options):
         ({"num_samples": 4}, "the Trainer decides by len"),
         ({"num_steps": 9}, "the Trainer decides by args.max_steps"),
         ({"effective_steps": 12.5}, "effective_steps=12.5: the Trainer decides .* pass effective_steps=True"),
+        ({"sharded": True}, "the Trainer decides by giving every process the whole train_dataset"),
         ({"process_group": None}, "the Trainer decides by the processes that torchrun"),
         ({"method": "presampling"}, "choose another method"),
     ],
@@ -176,7 +178,10 @@ def test_adafactor_without_a_rate(tmp_path):
     optimizer = Adafactor(model.parameters())  # relative_step=True: no rate
     schedule = torch.optim.lr_scheduler.LRScheduler.__new__(torch.optim.lr_scheduler.LRScheduler)
     rest = {"optimizers": (optimizer, schedule)}
-    refused(make(tmp_path, model=model, rest=rest), "Adafactor")
+    refused(
+        make(tmp_path, model=model, rest=rest),
+        r'Adafactor has relative_step=True.* or give importance=\{"rule": "none"\}',
+    )
 
 
 def test_a_checkpoint_of_a_plain_trainer(tmp_path):
@@ -187,13 +192,21 @@ def test_a_checkpoint_of_a_plain_trainer(tmp_path):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
 
 
+def test_a_checkpoint_that_was_cut_off(tmp_path):
+    make(tmp_path, save_strategy="steps", save_steps=1).train()
+    path = tmp_path / "checkpoint-1" / "emais.pt"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(EmaisError, match=r"checkpoint-1.emais.pt cannot be read .* resume from another checkpoint"):
+        make(tmp_path).train(resume_from_checkpoint=str(path.parent))
+
+
 @pytest.mark.parametrize(
     ("other", "words"),
     [
         ({"dataset": 31}, "of 30 samples, and train_dataset has 31.*give the data set of that run"),
         ({"per_device_train_batch_size": 5}, "minibatches of 4 samples, here 5: set per_device_train_batch_size=4"),
         ({"importance": {"method": "emais"}}, "same importance= and seed: method is 'emais-auto' in the state"),
-        ({"importance": {"kappa": 3.0}}, "same importance= and seed: .*kappa is 1.0 in the state but 3.0"),
+        ({"importance": {"kappa": 3.0, "warmup_epochs": 0}}, "same importance= and seed: .*kappa is 1.0 in the state"),
     ],
 )
 def test_a_checkpoint_of_another_run(tmp_path, other, words):

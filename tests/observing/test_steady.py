@@ -58,11 +58,24 @@ def test_the_averages_are_unbiased_by_enumeration():
         sums = gradient_sums(r[list(batch)], g[list(batch)])
         moments = SteadyMoments(arrays_on("cpu", resident=True))
         moments.close(torch.cat((sums.moments, (sums.grad @ sums.grad)[None])), N)
-        drawn, uniform, _, pairs, weight = moments.saved.tolist()
-        total += float(p[list(batch)].prod()) * np.array([drawn, uniform, pairs - drawn / (N - 1)]) / weight
+        drawn, uniform, same, square, weight = moments.saved.tolist()
+        total += float(p[list(batch)].prod()) * np.array([drawn, uniform, square - same]) / weight
     square = g.square().sum(1)
     want = [float((r * square).mean()), float(square.mean()), float(g.mean(0).square().sum())]
     assert total == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_steps_with_different_numbers_of_samples(resident):
+    """As the last of an epoch under accumulation: sums at their expectation give the exact gain of every size."""
+    drawn, uniform, mean = 1.5, 4.0, 1.0
+    moments = SteadyMoments(arrays_on("cpu", resident=resident))
+    for k in range(2000):
+        n = 2 if k % 10 == 9 else 16
+        sums = torch.tensor([n * drawn, n * uniform, n * 1.1, n * drawn + n * (n - 1) * mean], dtype=torch.float64)
+        moments.close(sums if resident else sums.numpy(), n)
+    for n in (1, 2, 16):
+        assert float(moments.gain(n)) == pytest.approx(steady_gain(uniform, drawn, mean, n), rel=1e-9)
 
 
 @pytest.mark.parametrize("resident", [False, True])
@@ -116,7 +129,7 @@ def test_a_factor_does_not_know_its_own_minibatch():
         for k in range(80):
             draw = imp.draw()
             z = torch.zeros(16, 3, requires_grad=True)
-            imp.loss((z * grads[draw.index]).sum(1) * (last if k == 79 else 1.0), z, draw)
+            imp.observe((z * grads[draw.index]).sum(1) * (last if k == 79 else 1.0), z, draw)
             optimizer.step()
         results.append(imp.attached.applied)
     assert results[0] == results[1] > 1

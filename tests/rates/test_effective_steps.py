@@ -325,3 +325,21 @@ def test_a_schedule_made_for_minibatches_is_told_where_they_are_accumulated():
 
     with pytest.warns(UserWarning, match="schedule was at 20. of its 400 steps.*of 2 minibatches each.*for 200"):
         accumulated(2, schedule=in_minibatches)
+
+
+@pytest.mark.parametrize("stop", [None, 40])
+def test_a_schedule_that_was_under_way_ends_where_its_rest_does(problem, stop):
+    def under_way(optimizer):
+        scheduler = CosineAnnealingLR(optimizer, 400)
+        for _ in range(300):
+            optimizer.step()
+            scheduler.step()
+        return scheduler
+
+    settings = {"scheduler": under_way, "num_steps": 100, "effective_steps": True}
+    run = Run(problem, **settings)
+    if stop is not None:
+        run = Run(problem, **settings).load(run.train(stop).state())
+    run.train()  # a word about the schedule's end would be an error
+    assert run.imp.finished
+    assert run.optimizer.param_groups[0]["lr"] == pytest.approx(0, abs=1e-6)

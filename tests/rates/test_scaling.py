@@ -551,6 +551,44 @@ def test_a_step_that_changes_its_own_rate_is_refused_before_the_factor_is_in_it(
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.0999)
 
 
+class DecayingInPlace(torch.optim.SGD):
+    """Changes its own rate in its step, as torch's schedulers change one that is a tensor."""
+
+    def step(self, closure=None):
+        loss = super().step(closure)
+        for group in self.param_groups:
+            group["lr"].mul_(0.5)
+        return loss
+
+
+class Scheduled(torch.optim.SGD):
+    """Has a scheduler of its own, which it steps."""
+
+    def step(self, closure=None):
+        loss = super().step(closure)
+        self.schedule.step()
+        return loss
+
+
+@pytest.mark.parametrize("kind", [DecayingInPlace, Scheduled])
+def test_a_step_that_writes_to_a_rate_that_is_a_tensor(task, kind):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, warmup_epochs=0)
+    optimizer = kind(model.parameters(), lr=torch.tensor(0.1))
+    optimizer.schedule = lr_scheduler.ExponentialLR(optimizer, 0.5)
+    handle = imp.attach(optimizer)
+    forward(imp, dataset, model).backward()
+    with pytest.raises(EmaisError, match=f"the step of {kind.__name__} changes its own learning rate"):
+        optimizer.step()
+    assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.1)
+    handle.remove()
+    imp.attach(optimizer, rule="none")
+    for _ in range(3):
+        forward(imp, dataset, model).backward()
+        optimizer.step()
+    assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.1 / 8)
+
+
 class Failing(torch.optim.SGD):
     def step(self, closure=None):
         raise RuntimeError("no")
@@ -626,7 +664,7 @@ def test_weight_decay_follows_the_factor_or_not(name, scale_decay):
     for _ in range(100):
         draw = imp.draw()
         z = torch.zeros(10, 3, requires_grad=True)
-        imp.loss((z * grads[draw.index]).sum(1), z, draw)
+        imp.observe((z * grads[draw.index]).sum(1), z, draw)
         idle.grad = torch.zeros(1)
         optimizer.step()
         total += float(imp.attached.applied) if scale_decay else 1.0
@@ -640,6 +678,8 @@ def test_weight_decay_that_cannot_be_kept_apart_is_refused():
     adam = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=0.01, weight_decay=0.1)
     with pytest.raises(EmaisError, match=r"scale_decay=False needs SGD, AdamW .* got Adam: leave it out"):
         imp.attach(adam, scale_decay=False)
+    with pytest.raises(EmaisError, match="scale_decay must be True or False, got None"):
+        imp.attach(adam, scale_decay=None)
 
 
 # ---- a forgotten attach
@@ -662,3 +702,51 @@ def test_a_forgotten_attach_is_told_once_at_the_end_of_the_warm_up():
     assert len(told) == 1
     trained_without_attach("sgd-scan")  # whose factor is 1 anyway
     trained_without_attach("emais", rule="none")  # on purpose
+
+
+@pytest.mark.parametrize("divided", [1, 2])
+def test_a_loop_that_trains_on_another_loss_is_told(task, divided):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16, num_steps=30)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    imp.attach(optimizer)
+
+    def train(steps, on_ours):
+        for k in range(steps):
+            draw = imp.draw()
+            losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
+            loss = imp.loss(losses, z, draw)
+            (loss / divided if on_ours else losses.mean()).backward()
+            if k % divided == divided - 1:
+                optimizer.step()
+
+    with pytest.warns(
+        UserWarning, match="3 steps were made, and no gradient came to the loss that imp.loss ret"
+    ) as told:
+        train(5 * divided, on_ours=False)
+    assert len(told) == 1
+    imp = emais.EMAIS(96, 16, num_steps=30)
+    model.zero_grad()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    imp.attach(optimizer)
+    train(5 * divided, on_ours=True)
+
+
+def test_a_forgotten_loss_is_told_in_the_first_step(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    imp.attach(optimizer)
+    optimizer.step()  # before the loader was used: no word
+    minibatches = iter(imp.loader(dataset))
+
+    def forgetful_step():
+        batch, _draw = next(minibatches)
+        optimizer.zero_grad()
+        losses_of(model, batch)[0].mean().backward()
+        optimizer.step()
+
+    with pytest.warns(UserWarning, match=r"no minibatch was observed: train on imp.loss"):
+        forgetful_step()
+    for _ in range(3):
+        forgetful_step()  # a second warning would be an error

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 
 import pytest
 import torch
@@ -74,6 +75,16 @@ def test_fractions_are_interpolated():
     for k, (lr, schedule) in enumerate(driven("cosine", 1.3, 25)):
         assert schedule.t_eff == pytest.approx(1.3 * k)
         assert lr == pytest.approx(0.15 * (1 + math.cos(math.pi * 1.3 * k / T)), abs=0.3 / T**2)
+
+
+def test_an_epoch_may_have_as_many_minibatches_as_one_says():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    imp = emais.create("sgd-uni", 100, 10, num_steps=40)  # an epoch of its own has 10
+    schedule = EffectiveSchedule(S.LinearLR(optimizer, 1.0, 0.0, 8), imp, per_epoch=5)
+    move(schedule, imp, 12.5)
+    assert schedule.get_last_lr() == [pytest.approx(0.1 * (1 - 2.5 / 8))]
+    with pytest.raises(EmaisError, match="per_epoch must be a finite number above 0, got -1"):
+        EffectiveSchedule(S.ExponentialLR(optimizer, 0.9), imp, per_epoch=-1)
 
 
 def test_a_function_of_t_and_a_tensor_rate():
@@ -242,6 +253,8 @@ SPOILT = [
     {"t_eff": "x"},
     {"t_eff": 1e9},
     {"pending": math.inf},
+    {"pending": 10**400},
+    {"place": 2**64},
     {"place": None},
     {"place": 10**6},
     {"place": 10**6, "t_eff": 1e6},
@@ -250,6 +263,8 @@ SPOILT = [
     {"low": []},
     {"low": [-1.0]},
     {"high": [math.nan]},
+    {"rates": [1e300]},
+    {"written": [1e300]},
     {"high": None},
     {"scheduler": {}},
     {"scheduler": {"T_max": None}},
@@ -271,12 +286,63 @@ def test_a_state_that_is_refused_changes_nothing(kind, change):
     assert (schedule.state_dict(), schedule.get_last_lr()) == before
 
 
+def test_a_whole_number_beyond_64_bits_is_a_number():
+    state, schedule = saved_and_fresh("cosine")
+    schedule.load_state_dict(state | {"pending": 2**64})
+    assert schedule.state_dict()["pending"] == 2.0**64
+
+
 def test_a_state_whose_scheduler_is_damaged_is_refused():
-    for path, value in (("T_max", None), ("base_lrs", []), ("last_epoch", "x"), ("eta_min", math.nan)):
+    for path, value in (
+        ("T_max", None),
+        ("T_max", 10**400),
+        ("base_lrs", []),
+        ("last_epoch", "x"),
+        ("eta_min", math.nan),
+    ):
         state, schedule = saved_and_fresh("cosine")
         state["scheduler"] = state["scheduler"] | {path: value}
         with pytest.raises(EmaisError, match=f"scheduler.{path}"):
             schedule.load_state_dict(state)
+
+
+def test_a_scheduler_that_has_made_more_steps_than_anyone_trains_is_refused():
+    state, schedule = saved_and_fresh("cosine")
+    state["scheduler"] = state["scheduler"] | {"last_epoch": 2**70}
+    with pytest.raises(EmaisError, match="the scheduler's state do not fit together"):
+        schedule.load_state_dict(state)
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_a_scheduler_that_is_stepped_elsewhere_too_is_told(kind):
+    optimizer, scheduler, imp = fresh(kind)
+    schedule = EffectiveSchedule(scheduler, imp)
+    move(schedule, imp, 1.0)
+    optimizer.step()
+    scheduler.step()
+    imp.progress.add(1.0)
+    with pytest.raises(EmaisError, match="stepped outside of its EffectiveSchedule"):
+        schedule.step()
+
+
+def test_a_chained_scheduler_ends_where_it_would_after_a_resume():
+    def made():
+        optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
+        parts = [S.ConstantLR(optimizer, 0.3, 4), S.CosineAnnealingLR(optimizer, T)]
+        imp = emais.create("rais", 96, batch_size=16, num_steps=T, effective_steps=True)
+        return EffectiveSchedule(S.ChainedScheduler(parts), imp), imp
+
+    first, imp = made()
+    for _ in range(7):
+        move(first, imp, 1.5)
+    again, other = made()
+    other.load_state_dict(imp.state_dict())
+    again.load_state_dict(first.state_dict())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        while not other.finished:
+            move(again, other, 1.5)
+    assert again.t_eff == T
 
 
 def test_a_step_that_the_schedule_has_not_followed_yet_is_saved():

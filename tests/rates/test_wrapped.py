@@ -133,3 +133,12 @@ def test_an_optimizer_without_a_rate_is_refused_with_the_way_out(task):
     before = task[1].weight.clone()
     assert trained(imp, optimizer, task) == [1.0] * 5
     assert not torch.equal(before, task[1].weight)
+
+
+def test_an_optimizer_that_ignores_the_rate_it_was_given_is_refused(task):
+    """As transformers' Adafactor with its AdafactorSchedule, which writes a rate for others to read."""
+    imp = emais.EMAIS(96, 16)
+    optimizer = Relative(task[1].parameters())
+    optimizer.param_groups[0].update(lr=0.1, relative_step=True)
+    with pytest.raises(EmaisError, match="Relative has relative_step=True, it chooses its rate itself"):
+        imp.attach(optimizer, rule="linear")

@@ -82,10 +82,15 @@ def _tensor(x: Tensor) -> Restore | None:
     def restore() -> None:
         if x.shape != value.shape:
             x.resize_(value.shape)
-        if not torch.equal(x, value):  # a needless write would spoil a graph that was kept
+        if not _alike(x, value):  # a needless write would spoil a graph that was kept
             x.copy_(value)
 
     return restore
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    """Whether all values are equal, or both are NaN."""
+    return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def _generator(x: Any) -> Restore | None:
@@ -93,6 +98,8 @@ def _generator(x: Any) -> Restore | None:
         return partial(x.set_state, x.get_state())
     if isinstance(x, random.Random):
         return partial(x.setstate, x.getstate())
+    if isinstance(x, np.random.RandomState):
+        return partial(x.set_state, x.get_state())
     if isinstance(x, np.random.Generator):
         return partial(setattr, x.bit_generator, "state", x.bit_generator.state)
     return None
@@ -105,7 +112,7 @@ def _same(now: list[Any], before: list[Any]) -> bool:
 def _put_dict(x: dict[Any, Any], items: list[tuple[Any, Any]]) -> None:
     if not (_same(list(x), [key for key, _ in items]) and _same(list(x.values()), [value for _, value in items])):
         x.clear()
-        x.update(items)
+        dict.update(x, items)  # a Counter's own would count them
 
 
 def _put_items(x: Any, items: list[Any]) -> None:

@@ -14,13 +14,14 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from ..engine import Engine
 from ..errors import EmaisError
 from ..rates.rules import check_rule
-from .checks import FORGOTTEN, NOT_OURS, check_settings, check_trainer, checked_dataloader
-from .logs import RunLog
-from .processes import data_parallel_group
+from .checks import FORGOTTEN_LOSS, NOT_OURS, check_settings, check_trainer, checked_dataloader
+from .following import PART, Following, batches_taken, batches_trained, planned, warn_of_plain_fit
+from .logs import NumbersLogged
+from .processes import data_parallel_group, share_of
 from .run_engine import RunEngine
-from .training import StepUnderWay, TrainLoader
+from .training import StepUnderWay, TrainLoader, TrainSource
 
-NO_STATE = (
+CHECKPOINT_WITHOUT_STATE = (
     "this checkpoint has no state of ImportanceSampling: its statistics begin now, with their warm-up epochs. To go on "
     "without importance sampling, take the callback out of the Trainer"
 )
@@ -37,9 +38,9 @@ class _TrainData(LightningModule):
         super().__init__()
         self.trainer, self._callback, self._given = trainer, callback, given
 
-    def train_dataloader(self) -> TrainLoader:
+    def train_dataloader(self) -> TrainSource:
         """Ask the one whom the trainer would have asked, and take over what it gives."""
-        return self._callback.take_over(self.trainer, self._given.dataloader())
+        return TrainSource(self._callback.take_over(self.trainer, self._given.dataloader()))
 
 
 class ImportanceSampling(Callback):
@@ -49,7 +50,8 @@ class ImportanceSampling(Callback):
     Without seed= it takes the seed of Lightning's `seed_everything`, or 0; a resumed run keeps that of its checkpoint.
     In `training_step` call `emais.lightning.loss`. The train DataLoader may come from the module, a data module or
     `Trainer.fit`. Batches, their number and the number of optimizer steps stay as they are without the callback.
-    With several processes each keeps the statistics of all samples and trains on its share of every minibatch.
+    effective_steps=True ends the fit once its steps are worth those that the Trainer would make, and its schedulers
+    follow. With several processes each keeps the statistics of all samples and trains on its share of every minibatch.
     A Trainer takes one such callback.
     """
 
@@ -62,7 +64,8 @@ class ImportanceSampling(Callback):
         self._run, self._settings = RunEngine(method, settings, rule, scale_decay), settings
         self._module: LightningModule | None = None  # whose statistics the engine has
         self._loader: TrainLoader | None = None  # of the fit under way
-        self._numbers = RunLog()
+        self._following = Following()  # the schedulers of the fit under way
+        self._numbers = NumbersLogged()
         self._used = False  # whether this fit has called `loss`
         self._stepped = 0  # optimizer steps before this batch, of a module that makes them itself
         self._under_way = False  # whether a state is loaded in the middle of a fit
@@ -82,22 +85,42 @@ class ImportanceSampling(Callback):
         if stage != "fit":
             return
         check_trainer(trainer, pl_module)
-        if self._module is not pl_module:
+        if self._module is not pl_module or (self._ends() and not trainer.global_step):
             self._run.forget()
-        self._module, self._used, self._stepped, self._numbers = pl_module, False, 0, RunLog()
+        self._module, self._used, self._stepped, self._numbers = pl_module, False, 0, NumbersLogged()
+        self._following = Following()
         # a private name: no hook of Lightning's lets a callback give a loader when one is passed to fit
         source: Any = getattr(trainer.fit_loop, "_data_source", None)
         if not hasattr(source, "instance"):
             raise EmaisError(f"Lightning {lightning.__version__} keeps its loaders elsewhere: install lightning 2.6")
         source.instance = _TrainData(self, trainer, copy.copy(source))
 
+    def _ends(self) -> bool:
+        """Whether fits end by their progress: a new one counts from its own beginning."""
+        return self._settings.get("effective_steps", False) is not False
+
     def take_over(self, trainer: Trainer, given: Any) -> TrainLoader:
         """The loader for the trainer in place of the DataLoader that it was given."""
         dataloader = checked_dataloader(given)
         group = data_parallel_group(trainer, self._settings.get("process_group"))
         seed = int(trainer.strategy.broadcast(os.environ.get("PL_GLOBAL_SEED", "0")))  # what seed_everything has set
-        engine = self._run.take(dataloader, group, seed, tuning=self not in trainer.callbacks)
-        self._loader = TrainLoader(engine, dataloader, trainer, lambda: self._run.attach(trainer.optimizers))
+        plain = share_of(dataloader, group)
+        epoch = batches_taken(trainer, len(plain))
+        tuning, end = self not in trainer.callbacks, self._settings.get("effective_steps", False)
+        if tuning:
+            end = None
+        elif end is True:
+            end = planned(trainer, epoch)
+            if self._run.is_new and (trained := batches_trained(trainer)):
+                raise EmaisError(PART.format(end - trained))
+        engine = self._run.take(dataloader, group, seed, end)
+
+        def begin() -> None:
+            self._run.attach(trainer.optimizers)
+            if not tuning:
+                self._following.begin(trainer, engine, epoch)
+
+        self._loader = TrainLoader(engine, dataloader, plain, trainer, begin)
         return self._loader
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -114,10 +137,14 @@ class ImportanceSampling(Callback):
     # ---- a step
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refuse to train on a loader that is not ours."""
+        """Refuse to train on a loader that is not ours, and say so if the whole fit will be plain training."""
         if trainer.train_dataloader is not self._loader:
             raise EmaisError(NOT_OURS.format(type(trainer.train_dataloader).__name__))
         self._stepped = trainer.global_step
+        if self._loader.engine.finished:  # resumed at its end
+            trainer.should_stop = True
+        else:
+            warn_of_plain_fit(trainer, self._loader.engine)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Say so if the statistics of a loader before were of no use."""
@@ -140,7 +167,7 @@ class ImportanceSampling(Callback):
         if loader.used():
             self._used = True
         elif outputs or stepped or not (pl_module.automatic_optimization or self._used):
-            raise EmaisError(FORGOTTEN)  # not if training_step returned None to skip the batch
+            raise EmaisError(FORGOTTEN_LOSS)  # not if training_step returned None to skip the batch
         self._log(trainer, pl_module, loader.engine)
         if loader.engine.finished:
             trainer.should_stop = True
@@ -157,11 +184,12 @@ class ImportanceSampling(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the engine; None before the first batch, so that a tuner can take its steps back."""
-        return {"engine": self._run.state()}
+        return {"engine": self._run.state(), "schedules": self._following.state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` gave, at once or when the train DataLoader is known."""
         self._run.load(state_dict["engine"], self._under_way)
+        self._following.load(state_dict.get("schedules", []))
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Leave nothing in the checkpoint that would keep it from being resumed without the callback."""
@@ -172,4 +200,4 @@ class ImportanceSampling(Callback):
         self._under_way = self._loader is not None
         ours = self.state_key in checkpoint["callbacks"]
         if trainer.state.fn == "fit" and not ours and trainer.is_global_zero:
-            warnings.warn(NO_STATE, stacklevel=2)
+            warnings.warn(CHECKPOINT_WITHOUT_STATE, stacklevel=2)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..distributed import group_size
+from ..engine import Engine
 from ..errors import EmaisError
 from ..loading.draw import Draw
 from ..loading.engine_loader import EngineLoader
@@ -26,7 +27,7 @@ _TAKEN = {
     "device": "the statistics of a Lightning run live on the CPU",
     "resident": "the statistics of a Lightning run live on the CPU",
 }
-FORGOTTEN = (
+FORGOTTEN_LOSS = (
     "training_step did not call emais.lightning.loss, so this batch was trained on without its importance "
     'coefficients: compute the losses with reduction="none" and return emais.lightning.loss(self, losses, logits), or '
     "take the ImportanceSampling callback out of the Trainer"
@@ -36,6 +37,19 @@ TWICE = (
     "as of a second forward pass or another head, call emais.lightning.loss(self, losses, logits, observe=False). An "
     "optimizer that evaluates its closure several times, such as LBFGS, cannot be used"
 )
+BY_HAND = (
+    "The schedulers of a module that optimises manually do not follow: train at a constant rate, or with automatic "
+    "optimisation"
+)
+OTHER_END = (
+    "the run that goes on ends {}, this fit ends {}: give the Trainer the max_epochs and max_steps of that run, and "
+    "ImportanceSampling its effective_steps"
+)
+ANOTHER_RUN = (
+    "the checkpoint is of a run with {}, here it is {}: give ImportanceSampling({}), or fit without ckpt_path to begin "
+    "new statistics"
+)
+CHECKED = ("num_samples", "batch_size", "effective_steps")  # settings of a state that have checks of their own
 NOT_OURS = (
     "the Trainer trains on {}, not on the loader that ImportanceSampling gave it: another callback or the strategy "
     "has replaced it. Leave that out, or use an engine in a loop of your own"
@@ -58,6 +72,8 @@ def check_settings(method: str, settings: dict[str, Any]) -> None:
             "statistics of all samples. Leave it out, or use an engine in a loop of your own"
         )
     group_size(settings.get("process_group"))  # says what is wrong with a group
+    if settings.get("effective_steps") is True:  # the Trainer will say how many
+        settings = settings | {"effective_steps": 10_000}
     with group_of_one() as group:
         create(method, 10_000, 1, **settings | {"process_group": group})  # says what is wrong with the rest
 
@@ -172,3 +188,20 @@ def check_samples(saved: int, batch_size: int, processes: int) -> None:
             + (f"use a number of processes that divides {saved}" if saved % processes else way)
             + ", or fit without ckpt_path"
         )
+
+
+def check_alike(saved: dict[str, Any], engine: Engine) -> None:
+    """Refuse a checkpoint of a run with another method or other settings; saved: the state of its engine."""
+    method, here = saved["method"], engine.saved_settings()
+    if method != engine.name:
+        raise EmaisError(ANOTHER_RUN.format(f"the method {method!r}", repr(engine.name), repr(method)))
+    for name, value in saved["settings"].items():
+        if name not in CHECKED and name in here and repr(value) != repr(here[name]):
+            raise EmaisError(ANOTHER_RUN.format(f"{name}={value!r}", repr(here[name]), f"..., {name}={value!r}"))
+
+
+def check_end(saved: float | None, here: float | None) -> None:
+    """Refuse to go on with a run that ends elsewhere."""
+    if saved != here:
+        told = ["where the Trainer says" if end is None else f"after {end:g} effective steps" for end in (saved, here)]
+        raise EmaisError(OTHER_END.format(*told))

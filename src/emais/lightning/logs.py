@@ -12,7 +12,7 @@ HEADLINES = ("emais/n_ems", "emais/score", "emais/lr_scale", "emais/projected_n_
 ON_BAR = (HEADLINES[3], HEADLINES[0])  # the first that there is: the projected one of an audit
 
 
-class RunLog:
+class NumbersLogged:
     """Logs in the steps that the trainer's loggers take in; one for each fit."""
 
     def __init__(self) -> None:

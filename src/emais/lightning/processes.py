@@ -9,10 +9,11 @@ from typing import Any
 import torch.distributed as dist
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy, Strategy
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
 
 from ..distributed import group_size
 from ..errors import EmaisError
+from ..loading.sources import take_over
 
 # all of them average gradients over the processes that have samples of their own
 DATA_PARALLEL = (DDPStrategy, FSDPStrategy, ModelParallelStrategy)
@@ -50,11 +51,15 @@ def _group_of(strategy: Strategy) -> Any:
     return dist.group.WORLD
 
 
-def batches_of_an_epoch(given: DataLoader[Any], processes: int) -> int:
-    """Batches of one process, as many as with the DistributedSampler that Lightning puts into a DataLoader."""
-    own = -(-len(given.dataset) // processes)  # type: ignore[arg-type]
+def share_of(given: DataLoader[Any], group: Any) -> DataLoader[Any]:
+    """What this process would train on without importance sampling: with a DistributedSampler, as Lightning does it."""
+    if group_size(group) == 1:
+        return given
     assert given.batch_size is not None  # it was checked
-    return own // given.batch_size if given.drop_last else -(-own // given.batch_size)
+    shuffle = isinstance(given.sampler, RandomSampler)
+    sampler: Any = DistributedSampler(given.dataset, group_size(group), dist.get_rank(group), shuffle=shuffle)
+    options = take_over(given, given.batch_size, {})
+    return DataLoader(given.dataset, given.batch_size, sampler=sampler, drop_last=given.drop_last, **options)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -13,20 +14,30 @@ from ..engine import Engine
 from ..hooks import Hooks
 from ..loading.draw import Draw
 from ..loading.loader import Loader, WithoutSampler
-from .checks import check_first, check_unobserved
-from .processes import batches_of_an_epoch
+from .checks import check_first, check_length, check_unobserved
 
 
 class TrainLoader(WithoutSampler):
-    """In place of the train DataLoader: as long as that one, yields batches alone, and keeps their draws for `loss`.
+    """In place of the train DataLoader: as long as that one, and keeps the draws of batches that train for `loss`.
+
+    The trainer takes its batches from `training_pass`. Whoever else iterates over this loader has a look at the data:
+    a pass over `plain`, which draws nothing from the engine.
 
     A draw is kept under the place of its batch in the epoch, which the trainer counts, too. So it does not matter how
-    many batches are fetched ahead of the one that trains. begin: called when an epoch begins.
+    many batches are fetched ahead of the one that trains. plain: what this process would have trained on without
+    importance sampling. begin: called when an epoch begins.
     """
 
-    def __init__(self, engine: Engine, given: DataLoader[Any], trainer: Trainer, begin: Callable[[], None]) -> None:
-        self.engine, self._given, self._trainer, self._begin = engine, given, trainer, begin
-        self._length = batches_of_an_epoch(given, engine.global_batch_size // engine.batch_size)
+    def __init__(
+        self,
+        engine: Engine,
+        given: DataLoader[Any],
+        plain: DataLoader[Any],
+        trainer: Trainer,
+        begin: Callable[[], None],
+    ) -> None:
+        self.engine, self._given, self._plain, self._trainer, self._begin = engine, given, plain, trainer, begin
+        self._length = len(plain)
         self._loader: Loader | None = engine.loader(given)
         self._draws: dict[int, Draw] = {}
         self._weighted = -1  # the place of the latest batch whose coefficients were used without observing it
@@ -36,7 +47,12 @@ class TrainLoader(WithoutSampler):
         return self._length
 
     def __iter__(self) -> Iterator[Any]:
+        return iter(self._plain)
+
+    def training_pass(self) -> Iterator[Any]:
+        """The batches of an epoch, or those that are left of one that is resumed; for the trainer alone."""
         # a generator: the trainer makes iterators before it knows where the epoch begins, and not all are used
+        check_length(self._given, self.engine.num_samples, "so far")  # it may have grown since
         begin = self._trainer.fit_loop.batch_idx + 1  # above 0 after a resume inside an epoch
         self._begin()
         self.engine.passes.go_on_at(begin)
@@ -105,12 +121,47 @@ class TrainLoader(WithoutSampler):
         """Whether batches come in pinned memory."""
         return self._given.pin_memory
 
+
+class _TrainingPasses:
+    """What the trainer iterates over: each pass is one of its epochs."""
+
+    def __init__(self, loader: TrainLoader) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.loader.training_pass()
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    @property
+    def dataset(self) -> Any:
+        """The train data set, for a tuner that wants its length."""
+        return self.loader.dataset
+
     def state_dict(self) -> dict[str, Any]:
         """Empty. The trainer takes a loader with this method for one that can resume; the callback has the state."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Nothing to do: the callback has the state."""
+
+
+class TrainSource(CombinedLoader):
+    """Has the trainer train on the passes of a TrainLoader, and shows everybody else the TrainLoader itself.
+
+    The trainer makes a CombinedLoader of any loader. It iterates over `flattened`, and `trainer.train_dataloader` is
+    `iterables`. So a hook that iterates over `trainer.train_dataloader` never gets the trainer's own pass.
+    """
+
+    def __init__(self, loader: TrainLoader) -> None:
+        super().__init__(_TrainingPasses(loader), "max_size_cycle")  # the trainer's own mode
+
+    @property
+    def iterables(self) -> Any:
+        """The TrainLoader, unless a strategy has put something else in its place."""
+        found = super().iterables
+        return found.loader if isinstance(found, _TrainingPasses) else found
 
 
 class StepUnderWay:

@@ -6,9 +6,10 @@ import warnings
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
-from ..errors import EmaisError
+from ..errors import EmaisError, truth
 from ..observing.handover import Settled
 from ..observing.monitor import Monitor
 from ..statistics.arrays import Number
@@ -23,15 +24,21 @@ UNSTEPPED = (
     "remove() the old handle, if it is another; or its steps are being skipped, as GradScaler does while gradients are "
     "not finite. Until it steps no learning rate is scaled, and the report is of all of them together"
 )
-
-
+UNOBSERVED = (
+    "an attached optimizer steps and no minibatch was observed: train on imp.loss(losses, logits, draw) in place of "
+    "the plain mean. Without it nothing is learnt about the samples. If this optimizer trains on something else, do "
+    "not attach it"
+)
+UNTRAINED = (
+    "{} steps were made, and no gradient came to the loss that imp.loss returned, so the model trains on another: call "
+    "imp.loss(losses, logits, draw).backward(). A loop with a loss of its own calls imp.observe(losses, logits, draw)"
+)
+ENOUGH_STEPS = 3  # after which a loss that trains has had a gradient
 A_FEW = 50  # minibatches
-FORGOTTEN = (
+FORGOTTEN_ATTACH = (
     "{} minibatches were observed and no optimizer is attached, so no learning rate is scaled: call "
     'imp.attach(optimizer) before training, or imp.attach(optimizer, rule="none") to leave the rate alone'
 )
-
-
 WORTH_ONE = (
     'effective_steps has no effect with rule="none": every step is worth one, and the run makes all of them. Attach '
     "with rule={!r}, or leave effective_steps out"
@@ -42,7 +49,8 @@ class Attached:
     """All optimizers of an engine, and the factor that their steps get.
 
     settled: inside it, everything observed has arrived, and nothing else comes in; scale: the method's last word on a
-    factor; patience: minibatches that somebody may accumulate, at least 100.
+    factor; patience: minibatches that somebody may accumulate, at least 100; drawn: how many minibatches were handed
+    out.
     """
 
     def __init__(
@@ -52,9 +60,13 @@ class Attached:
         settled: Settled,
         scale: Callable[[Number], Number],
         patience: int,
+        drawn: Callable[[], int],
     ) -> None:
         self.monitor, self._progress, self.settled, self._scale = monitor, progress, settled, scale
-        self._watch = ScheduleWatch(progress)
+        self._drawn = drawn
+        self.told_to_observe = False  # also where a framework refuses a forgotten loss itself
+        self._trained: bool | None = None  # whether a gradient came to a training loss; None: there was no loss yet
+        self.watch = ScheduleWatch(progress)
         self.scalers: tuple[StepScaler | ManualStep, ...] = ()
         self.unclosed: list[StepScaler] = []  # have read their rate in a step that has not come to its end
         self._loaded: list[int] = []  # `used` of optimizers that are still to be attached after a resume
@@ -82,13 +94,14 @@ class Attached:
                 f"all optimizers of an engine share one rule, got {rule!r} besides {self.monitor.rule!r}: pass the "
                 "same rule= for each"
             )
-        if not scale_decay:
+        if not truth("scale_decay", scale_decay):
             check_decay(optimizer)
         if not self.scalers:
             self._progress.tell_few()
         scaler = ManualStep(self) if optimizer is None else StepScaler(optimizer, self, scale_decay)
         scaler.used = self._loaded.pop(0) if self._loaded else self.monitor.added
-        self._latest = max(self._latest, scaler.used)
+        if not self.scalers:
+            self._latest = max(self._latest, scaler.used)
         self.scalers = (*self.scalers, scaler)
         self.monitor.rule = rule
         if rule == "none" != usual and self._progress.goal is not None:
@@ -106,8 +119,26 @@ class Attached:
     def lr_scale(self, scaler: StepScaler | ManualStep) -> Number:
         """The factor of a step; 1 if no minibatch has come since the last."""
         with self.settled:
+            if self.monitor.added == scaler.used:
+                self._remind_to_observe()
             self.applied = 1.0 if self.monitor.added == scaler.used else self._scale(self.monitor.lr_scale())
             return self.applied
+
+    def _remind_to_observe(self) -> None:
+        """Say in the first step, once, that the loop trains on minibatches of the engine without showing it any."""
+        if not self.told_to_observe and not self.monitor.added and self._drawn():
+            self.told_to_observe = True
+            warnings.warn(UNOBSERVED, stacklevel=2)
+
+    def watched(self, loss: Tensor) -> Tensor:
+        """The loss that a loop is to train on. In the first steps it is noticed whether a gradient comes to it."""
+        if self.scalers and not self._trained and self.steps < ENOUGH_STEPS and loss.requires_grad:
+            self._trained = False
+            loss.register_hook(self._note_gradient)
+        return loss
+
+    def _note_gradient(self, _: Tensor) -> None:
+        self._trained = True
 
     def stepped(self, scaler: StepScaler | ManualStep) -> None:
         """A step is over: what comes next belongs to another."""
@@ -122,10 +153,12 @@ class Attached:
     def _close(self, scaler: StepScaler | ManualStep) -> None:
         if self.unclosed:
             self.unclosed = [s for s in self.unclosed if s is not scaler]
-        made = self.monitor.added - scaler.used  # minibatches of the step: several if they were accumulated
-        if made and scaler is self.scalers[0]:  # of several, one counts the steps
+        made = self.monitor.added - self._latest  # minibatches of the step: several if they were accumulated
+        if made:  # of several optimizers, the first that steps counts them
             self._progress.add(self.applied, made)
             self.steps, self.minibatches = self.steps + 1, made
+            if self.steps == ENOUGH_STEPS and self._trained is False:
+                warnings.warn(UNTRAINED.format(self.steps), stacklevel=2)
             if scaler.optimizer is not None:
                 self.lr = scaler.optimizer.param_groups[0]["lr"]
         scaler.used = self._latest = self.monitor.added
@@ -136,6 +169,10 @@ class Attached:
         """What several processes that train one model must have alike, in words."""
         kept = [scaler for scaler in self.scalers if isinstance(scaler, StepScaler) and not scaler.scale_decay]
         return f"{len(self.scalers)} attached, rule={self.monitor.rule!r}, scale_decay={not kept}"
+
+    def latest(self) -> tuple[int, float]:
+        """Minibatches up to the latest step, and its factor; who has looked at what in between changes neither."""
+        return self.monitor.added if self.unclosed else self._latest, float(self.applied)
 
     def counted(self) -> int:
         """Minibatches of all steps so far; without an optimizer, all that were observed."""
@@ -155,7 +192,7 @@ class Attached:
 
     def _at_the_end(self) -> bool:
         optimizers = [scaler.optimizer for scaler in self.scalers if scaler.optimizer is not None]
-        self._watch.look(optimizers, self.monitor.added)
+        self.watch.look(optimizers, self.monitor.added)
         return self._progress.finished()
 
     def remind_to_attach(self, warmup: int) -> None:
@@ -165,7 +202,7 @@ class Attached:
         """
         if not self._told and self.monitor.added > max(warmup, A_FEW):
             self._told = True
-            warnings.warn(FORGOTTEN.format(self.monitor.added), stacklevel=2)
+            warnings.warn(FORGOTTEN_ATTACH.format(self.monitor.added), stacklevel=2)
 
     def remind(self) -> None:
         """Say, once, that minibatches are observed and no attached optimizer steps."""
@@ -180,7 +217,7 @@ class Attached:
 
     def restore(self, used: list[int], applied: float) -> None:
         """Go on after `used`, of optimizers in the order in which they were, and will be, attached."""
-        self.applied = applied
+        self.applied, self.unclosed = applied, []
         for k, scaler in enumerate(self.scalers):
             scaler.used = used[k] if k < len(used) else self.monitor.added
         self._loaded = used[len(self.scalers) :]

@@ -16,7 +16,7 @@ NO_END = (
     "effective_steps=True needs an end to count to: give num_steps=, the steps that you would make without importance "
     "sampling; or, for a loop over epochs, effective_steps=epochs * len(loader), a number of steps, without num_steps"
 )
-FEW = (
+FEW_STEPS = (
     "effective_steps={:g} is a number of steps, and one epoch has {}: for a loop over epochs pass "
     "effective_steps=epochs * {}"
 )
@@ -25,6 +25,16 @@ TOO_LOW = (
     "longer: give a max_scale of at least 1, or leave it out"
 )
 TWO_ENDS = "effective_steps={} and num_steps={} are two ends: pass effective_steps=True to end at num_steps"
+
+
+def minibatches_of(steps: int, epoch: int, accumulated: int) -> int:
+    """Of so many optimizer steps: the last one of an epoch may accumulate fewer minibatches than the others.
+
+    >>> minibatches_of(5, 10, 3)  # steps of 3, 3, 3 and 1 minibatches make an epoch
+    13
+    """
+    epochs, left = divmod(steps, max(1, -(-epoch // accumulated)))
+    return epochs * epoch + min(left * accumulated, epoch)
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,8 @@ class Progress:
         max_scale: float | None = None,
     ) -> None:
         self.goal: float | None = None
-        self._epoch = 0 if effective_steps is True else epoch  # steps that a number should have at least
+        # steps that a number should have at least; a framework that has counted its batches sets it to 0
+        self.fewest = 0 if effective_steps is True else epoch
         if effective_steps is True:
             if num_steps is None:
                 raise EmaisError(NO_END)
@@ -63,27 +74,31 @@ class Progress:
                 raise EmaisError(TWO_ENDS.format(effective_steps, num_steps))
         if self.goal is not None and max_scale is not None and max_scale < 1:
             raise EmaisError(TOO_LOW.format(max_scale))
-        self.asked = False  # whether a schedule, or somebody, has asked for effective steps
+        self.asked = False  # whether a schedule was stepped, or somebody has asked for effective steps
         self.saved = torch.zeros(1, dtype=torch.float64, device=arrays.device)
         self._effective = arrays.array(self.saved)  # the same memory
         self._followers: list[Follower] = []
 
     def add(self, factor: Number, minibatches: int = 1) -> None:
         """A step was made, of so many minibatches."""
-        self._effective += factor * minibatches
+        self._effective += factor * minibatches if minibatches > 1 else factor
         for follower in self._followers:
             follower.worth.add_(factor * minibatches if follower.by_minibatch else factor)
 
     def tell_few(self) -> None:
         """Say that a goal is less than an epoch: a number of epochs was given where steps are counted."""
-        if self.goal is not None and self.goal < self._epoch:
-            warnings.warn(FEW.format(self.goal, self._epoch, self._epoch), stacklevel=4)
+        if self.goal is not None and self.goal < self.fewest:
+            warnings.warn(FEW_STEPS.format(self.goal, self.fewest, self.fewest), stacklevel=4)
 
     def follower(self, by_minibatch: bool) -> Follower:
         """For a schedule: what steps from now on are worth, in minibatches, or in steps of the optimizer."""
-        self.asked = True
         self._followers.append(Follower(by_minibatch, torch.zeros((), dtype=torch.float64, device=self.saved.device)))
         return self._followers[-1]
+
+    @property
+    def followed(self) -> bool:
+        """Whether a schedule was made that is to follow."""
+        return bool(self._followers)
 
     def effective(self) -> float:
         """Effective steps so far; waits for a device."""
@@ -98,6 +113,8 @@ class Progress:
         """Whether the goal is reached."""
         return self.goal is not None and self.effective() >= self.goal
 
-    def at_most(self, steps: int) -> int:
-        """So many steps, or fewer where the goal is nearer: a step is worth one at least."""
-        return steps if self.goal is None else min(steps, math.ceil(self.goal - self.effective()))
+    def at_most(self, steps: int, full: bool = True) -> int:
+        """So many steps, or fewer where the goal is nearer; full: every step is worth one at least."""
+        if self.goal is None or not (full or self.finished()):
+            return steps
+        return min(steps, math.ceil(self.goal - self.effective()))

@@ -8,6 +8,7 @@ from ..errors import EmaisError
 from ..functional.rates import LR_RULES
 
 RULES = (*LR_RULES, "rais", "steady", "steady-sqrt")
+AT_LEAST_1 = ("none", "rais", "steady", "steady-sqrt")  # those whose factor never makes a step smaller
 
 
 _LINEAR = ("SGD", "ASGD")
@@ -58,12 +59,14 @@ def check_rule(rule: str) -> str:
 
 def check_rate(optimizer: Optimizer | None) -> None:
     """Refuse an optimizer that has no rate to scale: it makes its own in each step."""
-    groups = [] if optimizer is None else optimizer.param_groups
-    if any("lr" in group and group["lr"] is None for group in groups):
-        raise EmaisError(
-            f"{type(optimizer).__name__} has lr=None, it chooses its rate itself, so there is none to scale: give it "
-            'one (for transformers\' Adafactor lr=1e-3, relative_step=False), or attach it with rule="none"'
-        )
+    for group in [] if optimizer is None else optimizer.param_groups:
+        # transformers' AdafactorSchedule writes a rate into the groups, which the optimizer does not read
+        if group.get("relative_step") or ("lr" in group and group["lr"] is None):
+            given = "relative_step=True" if group.get("relative_step") else "lr=None"
+            raise EmaisError(
+                f"{type(optimizer).__name__} has {given}, it chooses its rate itself, so there is none to scale: give "
+                'it one (for transformers\' Adafactor lr=1e-3, relative_step=False), or attach it with rule="none"'
+            )
 
 
 def check_decay(optimizer: Optimizer | None) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from ..errors import EmaisError, shortly
-from ..statistics.limits import AS_SAVED, FROM_0, Limit
+from ..statistics.limits import AS_SAVED, FROM_0, MOST_STEPS, Limit
 
-RATES = Limit(-1e-9)  # a schedule's last rate may be a little below 0 from rounding
+RATE_LIMIT = Limit(-1e-9, 1e30)  # a schedule's last rate may be a little below 0 from rounding
 
 
-def check_schedule_state(state: Any, mine: dict[str, Any], groups: int, unit: int) -> None:
+def check_schedule_state(state: Any, mine: dict[str, Any], groups: int, unit: float) -> None:
     """Raise EmaisError unless `state` could have been saved by a schedule whose present state is `mine`.
 
     groups: parameter groups of the optimizer; unit: effective steps in one step of the scheduler.
@@ -29,9 +29,12 @@ def check_schedule_state(state: Any, mine: dict[str, Any], groups: int, unit: in
     place, high = state["place"], state["high"]
     if isinstance(place, bool) or not isinstance(place, int) or place < 0:
         raise EmaisError(f"place must be a whole number of at least 0, got {shortly(place)}: {AS_SAVED}")
-    _check_numbers(state["low"], groups, "low", RATES)
-    if high is not None:
-        _check_numbers(high, groups, "high", RATES)
+    _check_numbers(state["low"], groups, "low", RATE_LIMIT)
+    for name in ("high", "written", "rates"):
+        if state[name] is not None:
+            _check_numbers(state[name], groups, name, RATE_LIMIT)
+    if (state["written"] is None) != (state["rates"] is None):
+        raise EmaisError(f"written and rates come together: {AS_SAVED}")
     _check_like(state["scheduler"], mine["scheduler"], "scheduler")
     _check_place(state["t_eff"] / unit, place, state["scheduler"], stepped=high is not None)
 
@@ -40,7 +43,7 @@ def _check_place(t: float, place: int, scheduler: Any, stepped: bool) -> None:
     """t lies between two steps of the scheduler, `place` and the next, to which it was stepped."""
     known = scheduler.get("last_epoch") if isinstance(scheduler, dict) else None
     between = place <= t <= place + 1 + 1e-9 if stepped else place == 0 and (scheduler is None or t == 0)
-    if not between or (isinstance(known, int) and known < place + stepped):
+    if not between or (known is not None and not place + stepped <= known <= MOST_STEPS):
         raise EmaisError(f"t_eff (at {t:g}), place={place} and the scheduler's state do not fit together: {AS_SAVED}")
 
 
@@ -48,11 +51,16 @@ def _check_numbers(values: Any, count: int, name: str, limit: Limit) -> None:
     numbers = isinstance(values, list) and len(values) == count and all(map(_is_number, values))
     if not numbers:
         raise EmaisError(f"{name} must hold {count} finite numbers, got {shortly(values)}: {AS_SAVED}")
-    limit.check(torch.tensor(values, dtype=torch.float64, device="cpu"), name)
+    limit.check(torch.tensor([float(v) for v in values], dtype=torch.float64, device="cpu"), name)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that is too large for a float
+        return False
 
 
 def _check_keys(state: dict[Any, Any], mine: dict[Any, Any], where: str) -> None:

@@ -117,6 +117,7 @@ class StepScaler:
         self.scale_decay = scale_decay
         self._factor: Number | None = None  # of the step under way
         self._reads = 0  # of scaled rates, by the step under way
+        self._handed_out: list[tuple[Tensor, Tensor]] = []  # to it: scaled tensors on the CPU, and their values
         self._codes = step_codes(optimizer)
         # the hash of code goes through all of its constants
         self._own, self._around = (frozenset(map(id, codes)) for codes in self._codes)
@@ -145,10 +146,19 @@ class StepScaler:
         if not self._reads:
             self._attached.unclosed.append(self)
         self._reads += 1
-        if isinstance(rate, Tensor):  # no host sync; in the rate's own precision, which fused optimizers insist on
-            factor = self._factor.to(rate.device) if isinstance(self._factor, Tensor) else self._factor
-            return torch.mul(rate, factor, out=torch.empty_like(rate))
+        if isinstance(rate, Tensor):
+            return self._scaled_tensor(rate, self._factor)
         return rate * float(self._factor)  # sync where the statistics live on a GPU: one float
+
+    def _scaled_tensor(self, rate: Tensor, factor: Number) -> Tensor:
+        """No host sync. In the rate's own precision, which fused optimizers insist on."""
+        if self.rule == "none" and not isinstance(factor, Tensor) and factor == 1:
+            return rate  # itself: the step may write to it
+        factor = factor.to(rate.device) if isinstance(factor, Tensor) else factor
+        scaled = torch.mul(rate, factor, out=torch.empty_like(rate))
+        if rate.device.type == "cpu":
+            self._handed_out.append((scaled, scaled.clone()))
+        return scaled
 
     def unscaled(self, decay: Any) -> Any:
         """A weight decay that the step will multiply by the scaled rate: divided by the factor, it stays as it is."""
@@ -157,6 +167,12 @@ class StepScaler:
     def refuse_write(self) -> None:
         """Refuse a new rate from the optimizer's own step, once it has read the old one multiplied."""
         if self._reads and self._factor is not None and self.rule != "none" and self._is_stepping():
+            raise EmaisError(WRITTEN.format(type(self.optimizer).__name__))
+
+    def _refuse_written_tensors(self) -> None:
+        """Refuse the same of a tensor, which is written in place: the rate itself would not have changed."""
+        handed_out, self._handed_out = self._handed_out, []
+        if not all(torch.equal(rate, before) for rate, before in handed_out):
             raise EmaisError(WRITTEN.format(type(self.optimizer).__name__))
 
     def _is_stepping(self, hooks: bool = False) -> bool:
@@ -205,7 +221,7 @@ class StepScaler:
             groups[k] = ScaledGroup(group, self)
 
     def _scale(self) -> None:
-        self._factor, self._reads = None, 0
+        self._factor, self._reads, self._handed_out = None, 0, []
         if not self._handles:  # removed inside the closure
             return
         factor = self._attached.lr_scale(self)
@@ -228,6 +244,7 @@ class StepScaler:
         if self._factor is not None and not self._reads and self._has_work():
             warnings.warn(UNREAD.format(type(optimizer).__name__), stacklevel=2)
         self._put_back()
+        self._refuse_written_tensors()
         self._attached.stepped(self)
 
     def _has_work(self) -> bool:

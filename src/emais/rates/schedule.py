@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
-from ..errors import EmaisError, number_above
+from ..errors import EmaisError, number_above, positive_float
 from ..statistics.limits import AS_SAVED
 from .saved_schedule import check_schedule_state
-from .schedulers import check_scheduler, check_unit, own_end, steps_left
+from .schedulers import check_scheduler, check_unit, own_end, steps_left, steps_made
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -26,13 +26,26 @@ SELDOM = (
     "{} optimizer steps were made since the last step of the schedule, and the rate stood still in between: call "
     "schedule.step() after each optimizer.step(), and make it with per_epoch=True if the scheduler counts epochs"
 )
+ELSEWHERE = (
+    "the scheduler was stepped outside of its EffectiveSchedule, which steps it itself: leave scheduler.step() out, "
+    "and call schedule.step() after each optimizer.step() in its place"
+)
+GROUPS = (
+    "the optimizer had {} parameter groups when this EffectiveSchedule was made, and has {} now: after add_param_group "
+    "make a new scheduler and a new EffectiveSchedule"
+)
+OLDER: dict[str, Any] = {"pending": 0.0, "written": None, "rates": None}  # what a state of 0.1.0 has not got
 NEAR = 0.9  # of the way to an end
 UNITS = (
     "The scheduler counts steps of the optimizer, {each}: make it for {right:.0f} of them, or for epochs with "
-    "per_epoch=True"
+    "{way}. After a resume, load the states of the engine and of the schedule"
 )
-EARLY = "the schedule came to its end at {here:.0f} effective steps, and the run goes on to {goal:.0f}. " + UNITS
-LATE = "the run came to its end, and the schedule was at {t:.0f} of its {end:.0f} steps. " + UNITS
+COUNTS_EPOCHS = (
+    "The scheduler counts epochs: make it for {right:.0f} of them. After a resume, load the states of the engine and "
+    "of the schedule"
+)
+EARLY = "the schedule came to its end at {here:.0f} effective steps, and the run goes on to {goal:.0f}. "
+LATE = "the run came to its end, and the schedule was at {t:.0f} of its {end:.0f} steps. "
 
 
 class EffectiveSchedule:
@@ -42,13 +55,15 @@ class EffectiveSchedule:
     cycle_momentum=False); between two of its steps the rate is interpolated. Or a function of t, which gives what to
     multiply the optimizer's rate by; then pass `optimizer`. A function that takes tensors makes no host sync. t_eff
     stops at `num_steps` (default: the engine's, or the scheduler's own end: beyond it a cosine would rise again).
+    Whatever else changes the rate, as a ReduceLROnPlateau, a second schedule or a warm-up by hand, multiplies it.
 
     A scheduler counts steps of the optimizer, as without importance sampling, while the engine's num_steps counts
-    minibatches: of T minibatches with k accumulated a step, make it for T/k. per_epoch: it counts epochs, ceil(M/N)
-    minibatches each. One that was made in another unit is refused, or told at its end.
+    minibatches: of T minibatches with k accumulated a step, make it for T/k. per_epoch: it counts epochs, of ceil(M/N)
+    minibatches each, or of as many as you give. One that was made in another unit is refused, or told at its end.
 
     Call `step()` after each `optimizer.step()`, in place of the scheduler's own. It moves on by what the steps since
-    were worth: by nothing, if GradScaler has skipped the step. The factor itself is put on by `engine.attach`.
+    were worth: by nothing, if GradScaler has skipped the step (a fused optimizer is called all the same, and its step
+    counts). The factor itself is put on by `engine.attach`.
 
     >>> from torch import nn
     >>> import emais
@@ -58,6 +73,8 @@ class EffectiveSchedule:
     >>> schedule = EffectiveSchedule(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 500), imp)
     """
 
+    in_epochs = "per_epoch=True"  # how a user says that a scheduler counts epochs
+
     def __init__(
         self,
         schedule: LRScheduler | Callable[[Any], Any],
@@ -65,7 +82,7 @@ class EffectiveSchedule:
         *,
         optimizer: Optimizer | None = None,
         num_steps: float | None = None,
-        per_epoch: bool = False,
+        per_epoch: bool | float = False,
     ) -> None:
         self._engine, self._function = engine, schedule
         self._scheduler: Any = schedule if hasattr(schedule, "step") else None
@@ -75,22 +92,25 @@ class EffectiveSchedule:
         self._given = self._run if num_steps is None else number_above("num_steps", num_steps, 0)
         self._own_end = num_steps is None  # whether a cosine's own end counts, too, if it comes first
         self._steps, self._told, self._early, self._late = engine.attached.steps, False, False, False
-        self._unit = engine.epoch_length if per_epoch else 1
+        epoch = engine.epoch_length if isinstance(per_epoch, bool) else positive_float("per_epoch", per_epoch)
+        self._unit = epoch if per_epoch else 1
         if self._scheduler is not None and self._run is not None and self._own_end and not per_epoch:
-            check_unit(self._scheduler, self._run, engine.epoch_length)
+            check_unit(self._scheduler, self._run, epoch, self.in_epochs)
         if optimizer is None or not (self._scheduler or callable(schedule)):
             raise EmaisError("a schedule that is a function of t needs optimizer=, whose rate it multiplies")
         self.optimizer: Optimizer = optimizer
-        self._follower = engine.progress.follower(by_minibatch=per_epoch)
+        self._follower = engine.progress.follower(by_minibatch=bool(per_epoch))
         self._t = torch.zeros((), dtype=torch.float64, device=engine.device)
         # rates at two steps of the scheduler: `_place`, and the next, where it stands once it has been stepped
         self._place = 0
-        self._end = math.inf if self._scheduler is None else own_end(self._scheduler)  # its own, in its steps
         self._low = self._read()
         self._high: list[Any] | None = None
+        self._count = steps_made(self._scheduler)
+        self._end = self._ends()
         self.num_steps = self._limit()
+        self._written = self._read()  # the rates as they were left here: whatever differs later, others have changed
         if self._scheduler is None:
-            self._write(self._rates())
+            self._place_rates()
 
     def _limit(self) -> float:
         """Where t_eff stops. OneCycleLR has no rate beyond its end, whatever was given."""
@@ -100,15 +120,28 @@ class EffectiveSchedule:
         taken = self._place + (self._high is not None)  # steps that the scheduler has made here
         return min((taken + steps_left(self._scheduler)) * self._unit, self._given or math.inf)
 
+    def _ends(self) -> float:
+        """The scheduler's own end, in its steps, from where it stood when it began to follow."""
+        if self._scheduler is None:
+            return math.inf
+        taken = self._place + (self._high is not None)
+        return own_end(self._scheduler) - (steps_made(self._scheduler) or 0) + taken
+
     def step(self) -> None:
         """Move on by what the optimizer's steps since the last call are worth."""
+        if steps_made(self._scheduler) != self._count:
+            raise EmaisError(ELSEWHERE)
+        if len(self.optimizer.param_groups) != len(self._low):
+            raise EmaisError(GROUPS.format(len(self._low), len(self.optimizer.param_groups)))
+        self._engine.progress.asked = True
         attached = self._engine.attached
         if attached.steps > self._steps + 1 and self._unit == 1 and not self._told:
             self._told = True
             warnings.warn(SELDOM.format(attached.steps - self._steps), stacklevel=2)
         self._steps = attached.steps
         self._take_worth()
-        self._write(self._rates())
+        self._keep_changes()
+        self._place_rates()
         if self._scheduler is not None and self._run is not None:
             self._look_at_ends(self._run)
 
@@ -116,6 +149,17 @@ class EffectiveSchedule:
         with self._engine.attached.settled:
             self._t.add_(self._follower.worth).clamp_(max=self.num_steps)
             self._follower.worth.zero_()
+
+    def _keep_changes(self) -> None:
+        """What others have multiplied the rates by since they were written here stays: all further ones get it, too."""
+        changes = [_times(now, was) for now, was in zip(self._in_place(), self._written, strict=True)]
+        for rates in (self._low, self._high):
+            if rates is not None:
+                _fill(rates, [rate * change for rate, change in zip(rates, changes, strict=True)])
+
+    def _place_rates(self) -> None:
+        self._write(self._rates())
+        _fill(self._written, self._in_place())
 
     def _look_at_ends(self, run: float) -> None:
         """Say, once, that schedule and run end far apart: the scheduler counts in another unit."""
@@ -128,10 +172,13 @@ class EffectiveSchedule:
             self._warn(LATE, t, here, run, end)
 
     def _warn(self, message: str, t: float, here: float, goal: float, end: float) -> None:
-        k = round(here / t) if t and self._unit == 1 else 1
+        k = max(1, round(here / t)) if t and self._unit == 1 else 1
         each = f"of {k} minibatches each" if k > 1 else "and num_steps the minibatches"
-        right = goal / k / self._unit
-        told = message.format(t=t / self._unit, here=here, goal=goal, end=end / self._unit, right=right, each=each)
+        right, way = goal / k / self._unit, self.in_epochs
+        message += UNITS if self._unit == 1 else COUNTS_EPOCHS
+        told = message.format(
+            t=t / self._unit, here=here, goal=goal, end=end / self._unit, right=right, each=each, way=way
+        )
         warnings.warn(told, stacklevel=4)
 
     @property
@@ -159,11 +206,14 @@ class EffectiveSchedule:
         assert self._scheduler is not None
         self._write(rates)
         self._scheduler.step()
+        self._count = steps_made(self._scheduler)
         return self._read()
 
+    def _in_place(self) -> list[Any]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
     def _read(self) -> list[Any]:
-        rates = [group["lr"] for group in self.optimizer.param_groups]
-        return [lr.clone() if isinstance(lr, Tensor) else lr for lr in rates]
+        return [lr.clone() if isinstance(lr, Tensor) else lr for lr in self._in_place()]
 
     def _write(self, rates: list[Any]) -> None:
         for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
@@ -174,26 +224,29 @@ class EffectiveSchedule:
 
     def get_last_lr(self) -> list[float]:
         """The rates in place now."""
-        return [float(group["lr"]) for group in self.optimizer.param_groups]
+        return [float(lr) for lr in self._in_place()]
 
     def state_dict(self) -> dict[str, Any]:
         """For an exact resume, the scheduler's own state included."""
         inner = None if self._scheduler is None else self._scheduler.state_dict()
-        low, high = (None if rates is None else [float(x) for x in rates] for rates in (self._low, self._high))
+        named = {"low": self._low, "high": self._high, "written": self._written, "rates": self._in_place()}
+        rates = {name: None if values is None else [float(x) for x in values] for name, values in named.items()}
         with self._engine.attached.settled:
             moved = {"t_eff": float(self.t_eff), "pending": float(self._follower.worth)}
-        return moved | {"place": self._place, "scheduler": inner, "low": low, "high": high}
+        return moved | {"place": self._place, "scheduler": inner} | rates
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave, of a schedule of the same kind. A state that is refused changes nothing."""
         before = self.state_dict()
-        state = {"pending": 0.0, **state} if isinstance(state, dict) else state  # 0.1.0 had none
+        state = OLDER | state if isinstance(state, dict) else state
         check_schedule_state(state, before, len(self._low), self._unit)
         self._take_over(state, before)
-        self._follower.worth.fill_(state["pending"])
         self._steps = self._engine.attached.steps
         self.num_steps = max(self._limit(), state["t_eff"])
-        self._write(self._rates())
+        self._place_rates()
+        if state["written"] is not None:
+            _fill(self._written, state["written"])
+            self._write(state["rates"])
 
     def _take_over(self, state: dict[str, Any], before: dict[str, Any]) -> None:
         if self._scheduler is not None:
@@ -203,6 +256,32 @@ class EffectiveSchedule:
                 self._scheduler.load_state_dict(before["scheduler"])
                 name = type(self._scheduler).__name__
                 raise EmaisError(f"{name} cannot take this state over ({error!r}): {AS_SAVED}") from error
-            self._end = own_end(self._scheduler)
-        self._t.fill_(state["t_eff"])
-        self._place, self._low, self._high = state["place"], state["low"], state["high"]
+            self._count = steps_made(self._scheduler)
+        self._t.fill_(float(state["t_eff"]))
+        self._follower.worth.fill_(float(state["pending"]))
+        self._place = state["place"]
+        _fill(self._low, state["low"])
+        self._high = None if state["high"] is None else self._read()
+        if self._high is not None:
+            _fill(self._high, state["high"])
+        self._end = self._ends()
+
+
+def _fill(rates: list[Any], values: Sequence[Any]) -> None:
+    """Put values into rates; tensors stay where they are, so that a step can be captured in a CUDA graph."""
+    for k, value in enumerate(values):
+        if isinstance(rates[k], Tensor):
+            rates[k].copy_(torch.as_tensor(value, device=rates[k].device))
+        else:
+            rates[k] = float(value)
+
+
+def _times(now: Any, was: Any) -> Any:
+    """How many times as high a rate is as it was; exactly 1 if it is the same, and where it was 0.
+
+    >>> _times(0.05, 0.1), _times(0.1, 0.1), _times(0.1, 0.0)
+    (0.5, 1.0, 1.0)
+    """
+    if isinstance(now, Tensor):
+        return torch.where((now == was) | (was == 0), torch.ones_like(now), now / was)
+    return 1.0 if now == was or was == 0 else now / was

@@ -22,8 +22,8 @@ from ..errors import EmaisError
 
 ACCUMULATED = 8  # minibatches a step at most, for which a scheduler of optimizer steps is never taken for one of epochs
 AS_EPOCHS = (
-    "{name} ends after {end:g} of its steps, and the run is {goal:g} steps long, {epochs:.4g} epochs of {epoch}: it "
-    "counts epochs. Pass per_epoch=True, or make it for {goal:g} steps (for {goal:g}/k if k minibatches are "
+    "{name} ends after {end:g} of its steps, and the run is {goal:g} steps long, {epochs:.4g} epochs of {epoch:g}: it "
+    "counts epochs. Pass {way}, or make it for {goal:g} steps (for {goal:g}/k if k minibatches are "
     "accumulated)"
 )
 
@@ -60,6 +60,12 @@ def check_scheduler(scheduler: Any) -> LRScheduler:
         name = type(scheduler).__name__
         raise EmaisError(f"{name} is not a torch LRScheduler: pass one, or a function of t with optimizer=")
     return scheduler
+
+
+def steps_made(scheduler: Any) -> int | None:
+    """How many steps a scheduler has made, by its own count; a ChainedScheduler has none, but its parts have."""
+    counts = (getattr(part, "last_epoch", None) for part in with_parts(scheduler))
+    return next((count for count in counts if count is not None), None)
 
 
 def steps_left(scheduler: Any) -> float:
@@ -99,9 +105,9 @@ def own_end(scheduler: Any) -> float:
     return scheduler.total_iters if falls or isinstance(scheduler, PolynomialLR) else math.inf
 
 
-def check_unit(scheduler: Any, goal: float, epoch: int) -> None:
+def check_unit(scheduler: Any, goal: float, epoch: float, way: str) -> None:
     """Refuse a scheduler that counts epochs where it is to count steps: its end is the run's, in epochs."""
     end = own_end(scheduler)
-    if end * epoch <= 1.1 * goal and end * ACCUMULATED < goal:
+    if 0.9 * goal <= end * epoch <= 1.1 * goal and end * ACCUMULATED < goal:
         name = type(scheduler).__name__
-        raise EmaisError(AS_EPOCHS.format(name=name, end=end, goal=goal, epoch=epoch, epochs=goal / epoch))
+        raise EmaisError(AS_EPOCHS.format(name=name, end=end, goal=goal, epoch=epoch, epochs=goal / epoch, way=way))

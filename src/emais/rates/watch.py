@@ -10,11 +10,18 @@ from torch.optim import Optimizer
 
 from .effective_steps import Progress
 
+NEVER = (
+    "the run ends after {:.0f} steps that are worth {:.0f}, and its EffectiveSchedule was never stepped: call "
+    "schedule.step() after each optimizer.step()"
+)
 SAVED = 0.05  # share of the steps that must have been saved: below it, a plain schedule ends close to its end
-PLAIN = (
+CUT_OFF = (
     "the run ends after {:.0f} steps that are worth {:.0f}, but the learning rate followed the steps: its schedule is "
-    "cut off at {:.0f} %. Make schedule = emais.EffectiveSchedule(scheduler, imp), with per_epoch=True if the "
-    "scheduler counts epochs, and call schedule.step() after each optimizer.step() in place of scheduler.step()"
+    "cut off at {:.0f} %. {}"
+)
+FOLLOW = (
+    "Make schedule = emais.EffectiveSchedule(scheduler, imp), with per_epoch=True if the scheduler counts epochs, and "
+    "call schedule.step() after each optimizer.step() in place of scheduler.step()"
 )
 FIXED = (
     "the run ends after {:.0f} steps that are worth {:.0f}, a scheduler was made for its optimizer, and the learning "
@@ -35,12 +42,13 @@ class ScheduleWatch:
 
     def __init__(self, progress: Progress) -> None:
         self._progress, self._told = progress, False
+        self.way_out = FOLLOW  # a framework that steps the schedulers itself knows another
         self._seen: dict[int, list[float]] = {}  # rates by the tenth of the run
 
     def look(self, optimizers: Sequence[Optimizer], steps: int) -> None:
         """At the rates in place after so many steps; waits for those that are on a device."""
         goal = self._progress.goal
-        if goal is None or self._progress.asked or self._told:
+        if goal is None or self._progress.asked or self._told or not optimizers:
             return
         effective = self._progress.effective()
         tenth = min(10, int(10 * effective / goal))
@@ -48,11 +56,17 @@ class ScheduleWatch:
             self._seen[tenth] = [float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups]
         if effective >= goal:
             self._told = True
-            saved = effective > (1 + SAVED) * steps
-            if saved and self._moved_on():
-                warnings.warn(PLAIN.format(steps, effective, 100 * steps / effective), stacklevel=4)
-            elif saved and self._never_moved() and any(map(has_scheduler, optimizers)):
-                warnings.warn(FIXED.format(steps, effective), stacklevel=4)
+            if len(self._seen) > 1:  # not one that was resumed at its end
+                self._say(optimizers, steps, effective)
+
+    def _say(self, optimizers: Sequence[Optimizer], steps: int, effective: float) -> None:
+        saved = effective > (1 + SAVED) * steps
+        if self._progress.followed:
+            warnings.warn(NEVER.format(steps, effective), stacklevel=5)
+        elif saved and self._moved_on():
+            warnings.warn(CUT_OFF.format(steps, effective, 100 * steps / effective, self.way_out), stacklevel=5)
+        elif saved and 0 in self._seen and self._never_moved() and any(map(has_scheduler, optimizers)):
+            warnings.warn(FIXED.format(steps, effective), stacklevel=5)
 
     def _never_moved(self) -> bool:
         return len({tuple(rates) for rates in self._seen.values()}) == 1

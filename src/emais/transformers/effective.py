@@ -9,25 +9,25 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..engine import Engine
 from ..errors import EmaisError
+from ..rates.effective_steps import minibatches_of
+from ..rates.followed import Followed
 from ..rates.schedule import EffectiveSchedule
 
 
 def minibatches(trainer: Any, dataloader: Any) -> int:
-    """How many the Trainer would train on: the last step of an epoch may accumulate fewer than the others."""
-    length, accumulated = len(dataloader), int(trainer.args.gradient_accumulation_steps)
+    """How many the Trainer would train on."""
     steps = int(trainer.set_initial_training_values(trainer.args, dataloader)[-1])
-    epochs, left = divmod(steps, max(1, -(-length // accumulated)))
-    return epochs * length + min(left * accumulated, length)
+    return minibatches_of(steps, len(dataloader), int(trainer.args.gradient_accumulation_steps))
 
 
-def following(scheduler: Any, made_here: bool, engine: Engine, steps: int) -> EffectiveSchedule:
+def follow_effective_steps(scheduler: Any, made_here: bool, engine: Engine, steps: int) -> Followed:
     """The Trainer's scheduler, at effective steps; steps: optimizer steps of a whole run."""
     if not made_here:
         raise EmaisError(
             f"effective_steps=True needs a schedule that the Trainer makes, got {type(scheduler).__name__}: leave the "
             "scheduler out of optimizers= and set lr_scheduler_type"
         )
-    return EffectiveSchedule(scheduler, engine, num_steps=steps)
+    return Followed(scheduler, EffectiveSchedule(scheduler, engine, num_steps=steps))
 
 
 class EarlyEnd(TrainerCallback):
@@ -42,7 +42,7 @@ class EarlyEnd(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, lr_scheduler: Any = None, **_: Any) -> None:
         """Look whether the end is reached, in minibatches or in optimizer steps."""
-        if not (self._trainer.importance.finished or float(lr_scheduler.t_eff) >= state.max_steps):
+        if not (self._trainer.importance.finished or float(lr_scheduler.schedule.t_eff) >= state.max_steps):
             return
         if not control.should_training_stop:
             control.should_training_stop = True

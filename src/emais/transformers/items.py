@@ -13,8 +13,8 @@ from torch import Tensor
 from ..errors import EmaisError
 from ..loading.draw import Draw
 
-UNSEEN = -1
-Part = tuple[Any, Any, Any]  # of a minibatch: index, r and n of its samples, in numpy
+UNCOUNTED = -1
+DrawnItems = tuple[Any, Any, Any]  # of a minibatch: index, r and n of its samples, in numpy
 Gather = Callable[[Tensor], Tensor]  # the rows of all processes, from those of this one
 
 
@@ -36,7 +36,7 @@ class ExpectedItems:
     """
 
     def __init__(self, num_samples: int) -> None:
-        self.counts = np.full(num_samples, UNSEEN, dtype=np.int32)  # of each sample, the latest
+        self.counts = np.full(num_samples, UNCOUNTED, dtype=np.int32)  # of each sample, the latest
         self._total, self._unseen = 0, num_samples  # items of all that were seen, and how many were not
         self._weighted, self._weight = 0.0, 0.0  # sum of r n_i, and of r
         self._ones: bool | None = None  # whether all samples so far had one item; None before the first step
@@ -66,7 +66,7 @@ class ExpectedItems:
             self.counts[:], self._total, self._unseen = 1, len(self.counts), 0
         self._ones = False
         pairs = zip(draws, counts, strict=True)
-        own: list[Part] = [(draw.index.numpy(), draw.r.numpy(), count.numpy()) for draw, count in pairs]
+        own: list[DrawnItems] = [(draw.index.numpy(), draw.r.numpy(), count.numpy()) for draw, count in pairs]
         before, parts = self.mean, own if gather is None else _of_all(own, gather)
         for index, r, n in parts:
             self._add(index, r, n)
@@ -89,7 +89,7 @@ class ExpectedItems:
         old = self.counts[once]
         self.counts[index] = n
         if self._unseen:
-            self._unseen -= int((old == UNSEEN).sum())
+            self._unseen -= int((old == UNCOUNTED).sum())
             old = np.maximum(old, 0)
         self._total += int(self.counts[once].sum()) - int(old.sum())
 
@@ -106,12 +106,12 @@ class ExpectedItems:
                 f"the state counts the items of {len(counts)} samples, the data set has {len(self.counts)}"
             )
         self.counts[:] = counts
-        self._total, self._unseen = int(np.maximum(counts, 0).sum()), int((counts == UNSEEN).sum())
+        self._total, self._unseen = int(np.maximum(counts, 0).sum()), int((counts == UNCOUNTED).sum())
         self._weighted, self._weight = float(state["weighted"]), float(state["weight"])
         self._ones = state.get("ones", False)
 
 
-def _of_all(own: Sequence[Part], gather: Gather) -> list[Part]:
+def _of_all(own: Sequence[DrawnItems], gather: Gather) -> list[DrawnItems]:
     """The minibatches of all processes: each with the samples of all ranks, as one process would have drawn them."""
     rows = torch.from_numpy(np.stack([np.stack(part, 1).astype(np.float64) for part in own]))  # (minibatches, N, 3)
     told = gather(rows.flatten(0, 1)).cpu().numpy()

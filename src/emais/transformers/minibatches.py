@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, MutableMapping
+from collections.abc import Callable, Generator, Iterator, MutableMapping
 from typing import Any
 
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler
+from transformers import TrainerCallback
 
 from ..errors import EmaisError
 from ..loading.draw import Draw
+from ..loading.fetching import as_it_is
 from ..loading.loader import Loader
 
 KEY = "emais_draw"  # of the draw in a minibatch, until the training step takes it out
@@ -26,11 +28,6 @@ def draw_of(batch: Any) -> Draw:
     return draw
 
 
-def as_it_is(minibatch: Any) -> Any:
-    """A collate function for what is collated already."""
-    return minibatch
-
-
 def sizes(plain: Any, processes: int) -> tuple[int, int]:
     """Of a Trainer's DataLoader: samples of a minibatch on one process, and minibatches of an epoch."""
     batches, samples = plain.batch_sampler, len(plain.dataset)
@@ -41,11 +38,20 @@ def sizes(plain: Any, processes: int) -> tuple[int, int]:
     return size, samples // whole if batches.drop_last else -(-samples // whole)
 
 
+def check_same_length(found: int, samples: int) -> None:
+    """Refuse a data set of another length than the statistics are of."""
+    if found != samples:
+        raise EmaisError(
+            f"train_dataset has {found} samples now, and the statistics of this run are of {samples}: leave its length "
+            "alone while train() runs; the next train() begins new statistics with the data set as it is then"
+        )
+
+
 class Stream:
     """The minibatches of one run, pass after pass; asked for an entry, it gives the next one, whatever its number."""
 
     def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+        self._loader, self._samples = loader, len(loader.dataset)
         self._passes: Generator[tuple[Any, Draw], None, None] | None = None
 
     def __len__(self) -> int:
@@ -66,6 +72,7 @@ class Stream:
 
     def _endless(self) -> Generator[tuple[Any, Draw], None, None]:
         while True:
+            check_same_length(len(self), self._samples)  # it may have grown since
             yield from self._loader
 
     def close(self) -> None:
@@ -75,7 +82,7 @@ class Stream:
             passes.close()
 
 
-class Minibatches:
+class DrawnBatches:
     """`length` minibatches an epoch, each with its draw under `KEY`.
 
     An epoch of the Trainer is only a number of minibatches: the stream behind it goes on where it was, also after a
@@ -97,3 +104,17 @@ class Minibatches:
     def __iter__(self) -> Iterator[Any]:
         for numbers in self.batch_sampler:
             yield self.dataset.__getitems__(numbers)
+
+
+class PlainLooks(TrainerCallback):
+    """Shows callbacks the Trainer's own DataLoader: a look at it draws nothing from the engine.
+
+    begin: called with the number of optimizer steps that the Trainer has planned.
+    """
+
+    def __init__(self, begin: Callable[[int], None]) -> None:
+        self._begin = begin
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The Trainer has just told its callbacks which loader it trains on."""
+        self._begin(state.max_steps)

@@ -49,7 +49,7 @@ class Objective:
         if loss is ForQuestionAnsweringLoss:
             raise EmaisError(
                 f"{type(model).__name__} returns start_logits and end_logits, not logits: question answering is not "
-                "supported: use Trainer, or a plain loop (examples/01_five_lines.py)"
+                "supported: use Trainer, or a plain loop (examples/01_five_lines/after.py)"
             )
         if loss not in (*_TOKENS, ForSequenceClassificationLoss):
             raise EmaisError(

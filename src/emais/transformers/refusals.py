@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 from transformers import Trainer
 
-from ..errors import EmaisError, shortly
+from ..errors import EmaisError, UnknownOption, shortly
 from ..loading.draw import Draw
-from ..methods import create
+from ..methods import METHODS, create
 from ..rates.rules import check_rule
 
 WAY_OUT = (
@@ -27,6 +27,7 @@ DECIDED = {
     "batch_size": "args.per_device_train_batch_size",
     "num_steps": "args.max_steps or args.num_train_epochs",
     "process_group": "the processes that torchrun or accelerate launch has started",
+    "sharded": "giving every process the whole train_dataset",
 }
 
 
@@ -48,6 +49,10 @@ def checked_settings(importance: Any) -> dict[str, Any]:
             "another method, or write a plain loop (examples/01_five_lines/after.py)"
         )
     others = ("method", "rule", "scale_decay", "effective_steps")
+    if settings["method"] in METHODS:
+        known = ({*METHODS[settings["method"]].settings()} | {*others}) - DECIDED.keys()
+        for name in settings.keys() - known:
+            raise UnknownOption("importance", name, known)
     engine = {name: value for name, value in settings.items() if name not in others}
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):  # those make it together
         create(settings["method"], 10_000, 1, **engine)  # says what is wrong with the rest
@@ -67,7 +72,7 @@ def check_order(cls: type, mixin: type) -> None:
         )
 
 
-def check_run(trainer: Any) -> None:
+def check_arguments(trainer: Any) -> None:
     """Refuse settings of a run that would not train on what was drawn."""
     args, processes = trainer.args, int(os.environ.get("WORLD_SIZE") or 1)
     if processes > max(1, args.world_size):
@@ -89,10 +94,10 @@ def check_run(trainer: Any) -> None:
         raise EmaisError("auto_find_batch_size=True changes the minibatch size: set per_device_train_batch_size")
     if getattr(args, "loss_type", "nll") not in (None, "nll"):  # of TRL
         raise EmaisError(f"loss_type={args.loss_type!r} has no per-sample form here: leave it at 'nll'")
-    check_dataset(trainer.train_dataset)
+    check_train_dataset(trainer.train_dataset)
 
 
-def check_dataset(dataset: Any) -> None:
+def check_train_dataset(dataset: Any) -> None:
     """Refuse a data set that cannot be drawn from by index."""
     if isinstance(dataset, IterableDataset) or (dataset is not None and not hasattr(dataset, "__len__")):
         raise EmaisError(

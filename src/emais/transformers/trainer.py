@@ -13,11 +13,19 @@ from transformers import Trainer
 from ..engine import Engine
 from ..errors import EmaisError
 from ..loading.draw import Draw
-from .effective import EarlyEnd, following, minibatches
-from .minibatches import KEY, draw_of
+from .effective import EarlyEnd, follow_effective_steps, minibatches
+from .minibatches import KEY, PlainLooks, draw_of
+from .model_loss import check_loss, with_decoder_inputs
 from .objective import Objective, norms_of
-from .own_loss import check_loss, with_decoder_inputs
-from .refusals import check_order, check_run, check_sampler, checked_samples, checked_settings, logits_of, users_losses
+from .refusals import (
+    check_arguments,
+    check_order,
+    check_sampler,
+    checked_samples,
+    checked_settings,
+    logits_of,
+    users_losses,
+)
 from .session import Session
 
 if TYPE_CHECKING:
@@ -48,6 +56,7 @@ class ImportanceMixin(Host):
         self._objective: Objective | None = None
         self._checked = False  # whether the loss is known to be the model's own
         super().__init__(*args, **kwargs)
+        self.callback_handler.callbacks.insert(0, PlainLooks(self._begin_run))  # before any callback can look
         if self.importance_settings.get("effective_steps"):
             self.add_callback(EarlyEnd(self))
 
@@ -58,7 +67,7 @@ class ImportanceMixin(Host):
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """As of the Trainer."""
-        check_run(self)
+        check_arguments(self)
         if self._session is not None:
             self._session.detach()  # another engine scales the optimizer now
         self._session, self._objective, self._begins, self._checked = None, None, True, False
@@ -84,11 +93,20 @@ class ImportanceMixin(Host):
         self._begins, self._session = False, Session(plain, self.accelerator.num_processes, settings)
         return self._session.batches
 
+    def _begin_run(self, steps: int) -> None:
+        """Show callbacks the Trainer's own DataLoader, and say so if the whole run will be plain training."""
+        if self._session is not None:
+            self.callback_handler.train_dataloader = self._session.plain
+            if self.is_world_process_zero():
+                self._session.warn_of_plain_run(steps, self.args.gradient_accumulation_steps)
+
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """As of the Trainer; with effective_steps it follows them."""
         scheduler: Any = super().create_scheduler(num_training_steps, optimizer)
         if self.importance_settings.get("effective_steps") and self.importance is not None:
-            scheduler = following(scheduler, self._created_lr_scheduler, self.importance, num_training_steps)
+            scheduler = follow_effective_steps(
+                scheduler, self._created_lr_scheduler, self.importance, num_training_steps
+            )
             self.lr_scheduler = scheduler
         return scheduler
 
@@ -206,12 +224,12 @@ class ImportanceMixin(Host):
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
         if self._session is not None and self.args.should_save:
-            self._session.save(output_dir)
+            self._session.save(output_dir, self.lr_scheduler)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and self._session is not None:
-            self._session.load(checkpoint)
+            self._session.load(checkpoint, self.lr_scheduler)
 
 
 class ImportanceTrainer(ImportanceMixin, Trainer):

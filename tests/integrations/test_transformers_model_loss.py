@@ -156,6 +156,7 @@ def test_another_loss_is_refused(tmp_path, model, dataset, collate, words):
     assert trainer.state.global_step == 0
 
 
+@pytest.mark.filterwarnings("ignore:.*all within the warm-up")
 def test_the_look_at_the_loss_leaves_no_trace(tmp_path):
     """Dropout, and so the run, is what it is without: twice the same, and the modules train."""
     found = []
