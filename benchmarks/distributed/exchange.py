@@ -21,6 +21,7 @@ import torch.multiprocessing as mp
 
 from benchmarks.common import hardware, save
 from emais.distributed import Connection
+from emais.terms import Terms
 
 SIZES = (104, 616, 4160, 262_208)  # bytes: sharded D = 10; replicated N = 32; D = 1000 and D = 65,536
 BLOCKS, ROUNDS = 9, 50
@@ -36,7 +37,7 @@ def measure(rank: int, size: int, port: int, found: Any) -> None:
             dist.barrier()
             start = time.perf_counter()
             for step in range(ROUNDS):
-                connection.wait(connection.start(step, own))
+                connection.wait(connection.start(Terms(step), own))
             if block:
                 spent.append(1e3 * (time.perf_counter() - start) / ROUNDS)
         times[length] = statistics.median(spent)

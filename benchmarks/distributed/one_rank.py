@@ -23,6 +23,7 @@ import torch
 import emais
 from benchmarks.common import hardware, save, seldom
 from emais.distributed import Connection, Flight
+from emais.terms import Terms
 
 N, D = 32, 10  # samples of a process, numbers of a gradient
 BLOCKS, STEPS = 9, 60
@@ -48,7 +49,7 @@ class Simulated(Connection):
     def ask_all(self, value: Any, otherwise: str) -> list[Any]:
         return [value] * self.size
 
-    def start(self, step: int, own: torch.Tensor, terms: str = "") -> Flight:
+    def start(self, terms: Terms, own: torch.Tensor) -> Flight:
         self.bytes = len(own)
         rows = own.expand(self.size, -1).clone()
         if self._per_sample:  # every process has observed samples of its own
@@ -56,7 +57,7 @@ class Simulated(Connection):
             index += np.arange(self.size)[:, None] * self._shift
             index %= self._samples
             rows.numpy()[:, 64 : 64 + 8 * N] = index.view("uint8")
-        return Flight(step, own, rows)
+        return Flight(terms, own, rows)
 
     _samples = 1
 

@@ -4,8 +4,8 @@
 
 Both processes train the same network without us, with EMAIS-auto in both forms, and without us again, in blocks that
 take turns. A step is timed on each process in CPU time, which counts all threads, and in wall
-time. The ratio is the median over rounds of the ratio within a round, of rank 0. "waited" is the part of the wall time
-of a step in which the engine waited for the other process.
+time. Within a round, the ratio and the added time compare with the mean of both plain loops; each is the median over
+rounds, of rank 0. "waited" is the part of the wall time of a step in which the engine waited for the other process.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def summary(rows: list[dict[str, Any]], name: str, rounds: int) -> dict[str, obj
         return [row[what] for row in rows if row["name"] == which]
 
     plain = [(a + b) / 2 for a, b in zip(times("ddp", "cpu"), times("ddp again", "cpu"), strict=True)]
-    ratios = sorted(own / base for own, base in zip(times(name, "cpu"), plain, strict=True))
+    pairs = list(zip(times(name, "cpu"), plain, strict=True))
+    ratios = sorted(own / base for own, base in pairs)
     waited = [w / t for w, t in zip(times(name, "waited"), times(name, "wall"), strict=True)]
     return {
         "case": name,
@@ -138,6 +139,7 @@ def summary(rows: list[dict[str, Any]], name: str, rounds: int) -> dict[str, obj
         "ratio": round(statistics.median(ratios), 4),
         "ratio_low": round(ratios[0], 4),
         "ratio_high": round(ratios[-1], 4),
+        "added_ms": round(1e3 * statistics.median(own - base for own, base in pairs) / STEPS, 3),
         "waited": round(statistics.median(waited), 5),
         "load": os.getloadavg()[0],
         "hardware": hardware(),

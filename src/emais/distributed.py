@@ -12,22 +12,28 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
-from zlib import crc32
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from .errors import EmaisError
+from .groups import HeldGroup
 from .groups import group_size as group_size
 from .groups import refuse_forgotten_group as refuse_forgotten_group
-from .watching import watch
+from .roll_call import call_roll
+from .terms import TERM_BYTES, Terms, difference
+from .watching import start_watching
 
-STEPS, TERMS = 2**48, 2**15  # what the first 8 bytes of an exchange can tell apart
 GRACE = 5.0  # seconds in which the others say where they are, after an exchange has failed
 AT_MOST = 600.0  # seconds to wait where engines, loaders and first minibatches meet
 KEPT = 4  # exchanges whose tensors stay
 ENDED, SILENT = "has ended or given up", "sent nothing, and may have left its loop"
+
+
+def not_made(what: str) -> str:
+    """Why a process waits where all make their engine, or another `what`."""
+    return f"another process has not made its {what}"
 
 
 def shared_error(message: str) -> EmaisError:
@@ -41,13 +47,17 @@ def shared_error(message: str) -> EmaisError:
 class Flight:
     """An exchange that is under way: what this process sent, and where the bytes of all arrive, a row each."""
 
-    step: int
+    terms: Terms
     own: Tensor
     rows: Tensor
     views: Sequence[Tensor] = ()  # the rows one by one, as the collective takes them
-    terms: str = ""
     work: Any = None
     began: float = field(default_factory=time.monotonic)
+
+    @property
+    def step(self) -> int:
+        """What it tells of."""
+        return self.terms.step
 
     def over(self) -> bool:
         """Whether it has arrived or failed."""
@@ -62,31 +72,29 @@ class Connection:
     """
 
     def __init__(self, group: dist.ProcessGroup, timeout: float, what: str = "engine") -> None:
-        self._what, self.group = what, group
+        self._what, self.group = what, HeldGroup(group, what)
         self.size, self.rank, self.timeout = dist.get_world_size(group), dist.get_rank(group), timeout
         self._ranks = dist.get_process_group_ranks(group)
-        self._exchange: Any = None
-        self._talk: Any = None
         self._broken: EmaisError | None = None
         self._telling = threading.Lock()  # of whoever finds out who is missing
         # a thread of gloo that outlives Python's objects for these tensors would need its lock to free them, and would
         # end the process if Python is shutting down by then
         self._flights: deque[Flight] = deque()
-        self._called: list[Any] = []
         if self.size > 1:
             self._talk, self._exchange = self._new_group(min(timeout, AT_MOST)), self._new_group(timeout)
-            watch(self)
+            start_watching(self)
 
-    def _new_group(self, seconds: float) -> Any:
+    def _new_group(self, seconds: float) -> HeldGroup:
         # among all processes torch names groups by a count that all share; among some, by how many groups a process
         # has. So none is ever destroyed here: torch would give the name of a group that exists to the user's next one
-        apart, others = self.size < dist.get_world_size(), f"another process has not made its {self._what}"
+        apart, others = self.size < dist.get_world_size(), not_made(self._what)
         if apart:
             others += ", or members of this group belong to different numbers of groups: make the same on all"
         limit = timedelta(seconds=seconds)
-        return self._blocking(
+        group = self._blocking(
             lambda: dist.new_group(self._ranks, limit, "gloo", use_local_synchronization=apart), others, seconds
         )
+        return HeldGroup(group, self._what)
 
     # ---- agreeing: rare, and everybody waits
 
@@ -94,19 +102,21 @@ class Connection:
         """The value that each process gives; otherwise: what to say of one that gives none."""
         return self._ask(value, None, otherwise)
 
-    def refuse(self, reason: str, otherwise: str) -> None:
-        """Tell the others, who ask for a value, why there is none."""
+    def refuse(self, error: Exception, what: str = "") -> None:
+        """Tell the others, who wait until all have made theirs, why this process has none; what: if no connection."""
         with suppress(EmaisError):  # this process has an error of its own
-            self._ask(None, reason, otherwise)
+            told = f"{type(error).__name__}: {error}"
+            self._ask(None, (what or self._what, told), not_made(what or self._what))
 
-    def _ask(self, value: Any, reason: str | None, otherwise: str) -> list[Any]:
+    def _ask(self, value: Any, reason: tuple[str, str] | None, otherwise: str) -> list[Any]:
         found = [(value, reason, otherwise)] * self.size
         if self.size > 1:
-            own = found[0]
-            self._blocking(lambda: dist.all_gather_object(found, own, group=self._talk), otherwise)
-        refused = [f"rank {rank}: {reason}" for rank, (_, reason, _) in enumerate(found) if reason is not None]
+            own, talk = found[0], self._talk()
+            self._blocking(lambda: dist.all_gather_object(found, own, group=talk), otherwise, other=self._exchange)
+        refused = [(rank, *reason) for rank, (_, reason, _) in enumerate(found) if reason is not None]
         if refused:
-            raise shared_error(f"the {self._what} was refused on {'; '.join(refused)}")
+            reasons = "; ".join(f"rank {rank}: {reason}" for rank, _, reason in refused)
+            raise shared_error(f"the {refused[0][1]} was refused on {reasons}")
         if any(place != otherwise for _, _, place in found):
             told = ", ".join(f"rank {rank} waits because {place}" for rank, (_, _, place) in enumerate(found))
             raise shared_error(f"the processes do different things: {told}. Do the same on all, in the same order")
@@ -124,37 +134,48 @@ class Connection:
                 told = ", ".join(f"rank {rank} has {value!r}" for rank, value in enumerate(values))
                 raise shared_error(f"the processes disagree about {name}: {told}. Make their {self._what}s alike")
 
-    def _blocking(self, call: Callable[[], Any], otherwise: str, seconds: float | None = None) -> Any:
+    def _blocking(
+        self, call: Callable[[], Any], otherwise: str, seconds: float | None = None, other: HeldGroup | None = None
+    ) -> Any:
+        """What a call gives that all make; other: a group that is well if it fails, to find out who is missing."""
         try:
             return call()
         except RuntimeError as error:
-            # a store of torch over TCP names the first key that it has waited for, and a key ends with the rank
-            key = re.search(r"keys: \S*/(\d+)$", _first_line(error))
-            missing = key[1] if key else str(1 - self.rank) if self.size == 2 else None
-            who = f"rank {missing} is missing: " if missing else ""
+            missing = self._absent(error, other)
+            who = f"{_told(missing, 'is missing')}: " if missing else ""
             raise shared_error(
                 f"rank {self.rank} waited for the others in vain, up to {seconds or min(self.timeout, AT_MOST):g} "
                 f"seconds: {who}{otherwise}, or has ended ({_first_line(error)})"
             ) from error
 
+    def _absent(self, error: RuntimeError, other: HeldGroup | None) -> list[int]:
+        """Who did not make a call; nobody if that cannot be told."""
+        # a store of torch over TCP names the first key that it has waited for, and a key ends with the rank
+        if key := re.search(r"keys: \S*/(\d+)$", _first_line(error)):
+            return [int(key[1])]
+        if self.size == 2:
+            return [1 - self.rank]
+        if other is None:
+            return []
+        ended, silent = self._not_there(self._roll_call(other))
+        return ended or silent
+
     # ---- the exchange of a step: whoever needs the outcome waits
 
-    def start(self, step: int, own: Tensor, terms: str = "") -> Flight:
-        """Begin to send bytes to everybody, as many as all others send; the first 8 are kept for the step.
-
-        terms: what all processes must have alike while they train, in words.
-        """
+    def start(self, terms: Terms, own: Tensor) -> Flight:
+        """Begin to send bytes to everybody, as many as all others send; the first 16 are kept for the terms."""
         if self._broken is not None:
             raise self._broken
-        own[:8].view(torch.int64)[0] = step % STEPS + STEPS * (crc32(terms.encode()) % TERMS)
+        own[:TERM_BYTES].view(torch.int64)[:] = torch.tensor(terms.packed(), device="cpu")
         rows = own[None] if self.size == 1 else torch.empty(self.size, len(own), dtype=own.dtype, device="cpu")
-        flight = Flight(step, own, rows, rows.unbind(), terms)
+        flight = Flight(terms, own, rows, rows.unbind())
         if self.size > 1:
             while len(self._flights) >= KEPT and self._flights[0].over():
                 self._flights.popleft()
             self._flights.append(flight)
             try:
-                flight.work = dist.all_gather(list(flight.views), own, group=self._exchange, async_op=True)
+                exchange = self._exchange()
+                flight.work = dist.all_gather(list(flight.views), own, group=exchange, async_op=True)
             except RuntimeError as error:
                 self._fail(flight, error)
         return flight
@@ -168,28 +189,11 @@ class Connection:
                 flight.work.wait()
             except RuntimeError as error:
                 self._fail(flight, error)
-        told = [divmod(first, STEPS) for first in flight.rows[:, :8].reshape(-1).view(torch.int64).tolist()]
-        self._check_steps([step for _, step in told])
-        self._check_terms([terms for terms, _ in told], flight.terms)
+        told = flight.rows[:, :TERM_BYTES].reshape(-1).view(torch.int64).reshape(-1, 2).tolist()
+        if (unlike := difference(flight.terms, self.rank, told)) is not None:
+            self._broken = EmaisError(unlike)
+            raise self._broken
         return flight.rows
-
-    def _check_steps(self, steps: list[int]) -> None:
-        if len(set(steps)) > 1:
-            told = ", ".join(f"rank {rank} observed step {step}" for rank, step in enumerate(steps))
-            self._broken = EmaisError(
-                f"the processes are at different steps: {told}. Each must observe every minibatch that it takes from "
-                "the loader, and all must load the same state"
-            )
-            raise self._broken
-
-    def _check_terms(self, terms: list[int], mine: str) -> None:
-        others = [str(rank) for rank, code in enumerate(terms) if code != terms[self.rank]]
-        if others:
-            self._broken = EmaisError(
-                f"the processes have attached their optimizers differently: rank {self.rank} has {mine}, and not so "
-                f"rank {', '.join(others)}. Call imp.attach alike on all processes"
-            )
-            raise self._broken
 
     # ---- an exchange that has failed
 
@@ -223,40 +227,27 @@ class Connection:
     def _missing(self, step: int, began: float) -> str:
         """What the others are doing: each that is waiting, too, says since when."""
         waited = time.monotonic() - began
-        said = self._roll_call(step, waited)
-        ended = [rank for rank, age in said.items() if age is None]
-        silent = sorted({*range(self.size)} - {self.rank, *said})
+        said = self._roll_call(self._talk, step, waited)
+        ended, silent = self._not_there(said)
         ages = {self.rank: waited} | {rank: age for rank, age in said.items() if age is not None}
         late = [rank for rank, age in ages.items() if age < max(ages.values()) - self.timeout / 2]
-        return (
-            "; ".join(filter(None, (_told(ended, ENDED), _told(silent, SILENT))))
+        if len(ended) > 1:
+            return f"{_told(ended, ENDED)}; whoever of them gave up first says why"
+        return (  # beside one that has ended, others may be silent because they cannot know yet
+            _told(ended, ENDED)
+            or _told(silent, SILENT)
             or _told(late, f"came more than {self.timeout / 2:g} seconds after the first")
             or "the connection broke"
         )
 
-    def _roll_call(self, step: int, waited: float) -> dict[int, float | None]:
-        """For how long the others have waited, as far as they say so soon; None for one whose connection is closed."""
-        said: dict[int, float | None] = {}
-        mine, all_said = torch.tensor([step, int(1000 * waited)], device="cpu"), threading.Event()
+    def _not_there(self, said: dict[int, float | None]) -> tuple[list[int], list[int]]:
+        """Those whose connection is closed, and those that said nothing."""
+        return [rank for rank, age in said.items() if age is None], sorted({*range(self.size)} - {self.rank, *said})
 
-        def listen(rank: int) -> None:
-            theirs, peer = torch.zeros(2, dtype=torch.int64, device="cpu"), self._ranks[rank]
-            try:
-                sent = dist.isend(mine, peer, group=self._talk)
-                work: Any = dist.irecv(theirs, peer, group=self._talk)
-                self._called.append((mine, theirs, sent, work))
-                work.wait()
-                said[rank] = int(theirs[1]) / 1000
-            except RuntimeError:
-                said[rank] = None
-            if len(said) == self.size - 1:
-                all_said.set()
-
-        # a thread each: to stop waiting for one of them would close the connections to all
-        for rank in {*range(self.size)} - {self.rank}:
-            threading.Thread(target=listen, args=(rank,), daemon=True).start()
-        all_said.wait(min(GRACE, 0.8 * self.timeout))  # a wait that ends at its limit would count as a closed one
-        return said.copy()
+    def _roll_call(self, group: HeldGroup, step: int = 0, waited: float = 0.0) -> dict[int, float | None]:
+        mine, others = torch.tensor([step, int(1000 * waited)], device="cpu"), {*range(self.size)} - {self.rank}
+        # a wait that ends at its limit would count as a closed connection
+        return call_roll(group, {rank: self._ranks[rank] for rank in others}, mine, min(GRACE, 0.8 * self.timeout))
 
 
 def _told(ranks: list[int], what: str) -> str:
@@ -285,7 +276,7 @@ class Peers(Connection):
         found, began = [own] * self.size, time.monotonic()
         if self.size > 1:
             try:
-                dist.all_gather_object(found, own, group=self._exchange)
+                dist.all_gather_object(found, own, group=self._exchange())
             except RuntimeError as error:
                 self._explain(step, began, "called update() at", error)
                 assert self._broken is not None

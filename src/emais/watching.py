@@ -23,7 +23,7 @@ class Watched(Protocol):
         """Whether all is well; logs it if not."""
 
 
-def watch(connection: Watched) -> None:
+def start_watching(connection: Watched) -> None:
     """Look after the exchanges of a connection for as long as it is there."""
     known, stop = weakref.ref(connection), threading.Event()
     thread = threading.Thread(target=_keep_looking, args=(known, stop), name="emais watch", daemon=True)

@@ -55,7 +55,7 @@ class Pool:
             pipe.send_bytes(pickle.dumps((function, own)))
         found = []
         for pipe in self.pipes:
-            assert pipe.poll(40), "a process does not answer"
+            assert pipe.poll(300), "a process does not answer"
             found.append(pickle.loads(pipe.recv_bytes()))
         return found
 
@@ -79,7 +79,7 @@ class Pool:
                 process.kill()
 
 
-def run_apart(function, size, folder, seconds=60, environments=None):
+def run_apart(function, size, folder, seconds=200, environments=None):
     """function(rank, pipe) on processes of their own, which may die: (what each sent, exit code, seconds)."""
     path = folder / f"store-{time.monotonic_ns()}"
     ends = [START.Pipe() for _ in range(size)]

@@ -40,6 +40,12 @@ def train_part(rank, cuts=UNEQUAL, steps=120, accumulate=1, spoil=None, **option
     }
 
 
+def large_parts(rank, method, sizes, batch_size):
+    """Parts that are long enough for what is done a few times an epoch to depend on their length."""
+    imp = emais.create(method, sizes[rank], batch_size, process_group=dist.group.WORLD, sharded=True)
+    return imp.period, imp.state_dict()
+
+
 def group_of_one(rank):
     """sharded=True with all samples in one process."""
     groups = [dist.new_group([k]) for k in range(2)]

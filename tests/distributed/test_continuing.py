@@ -4,6 +4,8 @@ import pytest
 import torch
 from replicated_runs import continued, train, whole
 
+pytestmark = pytest.mark.launched
+
 
 def go_on(pair, size, steps, saved, **options):
     given = {"state": saved["state"], "parameters": saved["parameters"], "steps": steps, "dtype": torch.float64}

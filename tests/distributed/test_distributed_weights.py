@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 import torch
+import torch.distributed as dist
 from process_pool import run_apart
 from torch.utils.data import DataLoader
 from weighted_runs import (
@@ -25,6 +26,10 @@ from weighted_runs import (
     refused,
     together,
 )
+
+from emais import WeightedSampler
+
+pytestmark = pytest.mark.launched
 
 # ---- draws
 
@@ -197,6 +202,51 @@ def test_weights_that_differ(pair):
 def test_settings_that_are_refused(pair, settings, told):
     for message in pair.errors(made, **settings):
         assert told in message
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"weights": [first_weights(), -first_weights()]}, "weights must be 0 or from"),
+        ({"replacement": [False, "no"]}, "replacement must be True or False"),
+        ({"num_batches": [5, 0]}, "num_batches must be a whole number"),
+        ({"timeout": [20.0, -1]}, "timeout must be a finite number above 0"),
+    ],
+    ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",
+)
+def test_what_one_process_refuses_is_told_to_the_others(pair, settings, told):
+    for rank, message in enumerate(pair.errors(made, **settings)):
+        assert told in message
+        assert ("the sampler was refused on rank 1: EmaisError: " in message) == (rank == 0)
+
+
+def test_a_keyword_that_one_process_does_not_know(pair):
+    (_, told), (_, refused) = pair.outcomes(made_with, unknown=[{}, {"sed": 3}])
+    assert "the sampler was refused on rank 1: TypeError: " in told
+    assert refused.startswith("TypeError")
+
+
+def made_with(rank, unknown):
+    made(rank, **unknown)
+
+
+class Picky(WeightedSampler):
+    """One of a user's own, that rank 1 refuses to make after all."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        if self._peers.rank == 1:
+            raise RuntimeError("not here")
+
+
+def made_picky(rank):
+    Picky(first_weights(), 4, process_group=dist.group.WORLD, timeout=20.0)
+
+
+def test_what_a_class_of_the_users_own_refuses(pair):
+    (_, told), (_, refused) = pair.outcomes(made_picky)
+    assert "the sampler was refused on rank 1: RuntimeError: not here" in told
+    assert refused.startswith("RuntimeError: not here")
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,13 @@
 """The same training under DDP, FSDP2 and torchrun: the same numbers, at the same data-parallel size."""
 
-import os
 import runpy
-import sys
 import warnings
 
 import pytest
 import torch
 from places import ROOT
 from process_pool import Pool
-from scripts import run_script
+from scripts import run_script, torchrun
 
 pytestmark = pytest.mark.launched
 
@@ -31,9 +29,7 @@ def trained(rank, name, epochs, **options):
 
 def test_fsdp_is_ddp_to_the_bit_and_torchrun_changes_nothing(pair):
     """Two processes: what each adds up is a sum of two numbers, which has no order."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    path = EXAMPLES / "distributed_fsdp.py"
-    found = run_script([*command, str(path)], timeout=100, env=os.environ)
+    found = run_script(torchrun(2, EXAMPLES / "distributed_fsdp.py"))
     assert found.returncode == 0, found.stderr
     results = pair(trained, name="distributed_ddp", epochs=6)
     results += pair(trained, name="distributed_fsdp", epochs=6, tensor_parallel=1)

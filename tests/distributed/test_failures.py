@@ -3,8 +3,10 @@
 import logging.handlers
 import os
 import queue
+import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +14,11 @@ import torch.distributed as dist
 from process_pool import run_apart
 from replicated_runs import Run, engine
 from replicated_runs import observe as observe_one
+from scripts import run_script
 
 import emais.distributed
+
+pytestmark = pytest.mark.launched
 
 TIMEOUT, GRACE, AT = 1.0, 0.5, 5
 
@@ -113,6 +118,46 @@ def test_one_that_is_busy_is_not_blamed(tmp_path):
     assert "rank 1 observed step 3" in late
 
 
+def without_a_first_minibatch(rank, pipe):
+    """Rank 2 makes its engine, and observes nothing."""
+    emais.distributed.GRACE = GRACE
+    imp = engine(size=3, batch=24, group=dist.group.WORLD, timeout=TIMEOUT)
+    if rank == 2:
+        time.sleep(TIMEOUT + GRACE + 2)
+        return
+    try:
+        observe_one(imp)
+    except emais.EmaisError as error:
+        pipe.send(str(error))
+
+
+def test_who_observes_no_first_minibatch_is_named(tmp_path):
+    for message, _ in run_apart(without_a_first_minibatch, 3, tmp_path)[:2]:
+        assert "rank 2 is missing: another process has not observed its first minibatch" in message
+
+
+def four(rank, pipe):
+    """Rank 2 ends. Ranks 1 and 3 are connected with it in gloo's ring, rank 0 is not, and goes on waiting."""
+    emais.distributed.GRACE = GRACE
+    imp = engine(size=4, batch=16, group=dist.group.WORLD, timeout=6 * TIMEOUT)
+    try:
+        for step in range(1, 4):
+            if (rank, step) == (2, 3):
+                _die()
+            observe_one(imp)
+            assert imp.diagnostics.step == step
+    except emais.EmaisError as error:
+        pipe.send(str(error))
+    time.sleep(1)
+
+
+def test_who_waits_for_others_is_not_blamed_beside_one_that_has_ended(tmp_path):
+    found = run_apart(four, 4, tmp_path)
+    for rank in (1, 3):
+        assert "in vain: rank 2 has ended or given up. The limit" in found[rank][0]
+    assert "rank 2 has ended" in found[0][0] or "gave up first says why" in found[0][0]
+
+
 @pytest.mark.parametrize(
     ("trouble", "told"), [(dying, "rank 1 has ended"), (raising, "rank 1 has ended"), (stalling, "rank 1 sent nothing")]
 )
@@ -121,3 +166,17 @@ def test_the_others_say_who_is_missing(tmp_path, trouble, told):
     assert told in message
     assert f"rank 0 observed step {AT}" in message
     assert seconds < TIMEOUT + 10
+
+
+def test_no_thread_is_left_in_torch_when_python_ends(tmp_path):
+    """One that comes back while Python shuts down would abort the process now and then. Rank 0 has raised: 1."""
+    script, times = Path(__file__).with_name("leaving.py"), 2
+
+    def command(attempt):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        return [sys.executable, script, folder, str(times)]
+
+    found = run_script(command)
+    assert found.stdout.splitlines() == ["[1, 1, 0]"] * times, found.stderr
+    assert "rank 0 observed step 3 and waited for the others in vain: rank 1 has ended" in found.stderr

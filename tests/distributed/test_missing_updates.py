@@ -9,6 +9,8 @@ from weighted_runs import Itself, make
 
 import emais.distributed
 
+pytestmark = pytest.mark.launched
+
 TIMEOUT, GRACE, AT = 1.0, 0.5, 4
 
 

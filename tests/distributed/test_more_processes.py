@@ -10,6 +10,8 @@ from test_replicated import check_as_one, check_replicas
 
 import emais
 
+pytestmark = pytest.mark.launched
+
 ALONE = {torch.float32: 1e-6, torch.float64: 1e-8}  # how far parameters may be from those of one process
 
 

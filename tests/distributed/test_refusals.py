@@ -3,6 +3,7 @@
 import time
 
 import pytest
+import torch
 import torch.distributed as dist
 from process_pool import run_apart
 from replicated_runs import (
@@ -18,9 +19,12 @@ from replicated_runs import (
     skips_one,
     train,
 )
-from torch.utils.data import IterableDataset
+from torch import nn
+from torch.utils.data import IterableDataset, TensorDataset
 
 import emais
+
+pytestmark = pytest.mark.launched
 
 
 @pytest.mark.parametrize(
@@ -130,6 +134,20 @@ def test_methods_that_take_no_group_yet(pair, method):
 def test_settings_that_are_refused(pair, settings, told):
     for message in pair.errors(made, **settings):
         assert told in message
+
+
+def pilot(rank, options):
+    model, data = nn.Linear(2, 2), TensorDataset(torch.randn(40, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    emais.audit(model, data, lambda model, batch: None, optimizer, batch_size=4, steps=3, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"process_group": None, "sharded": True}], ids=["plain", "with a group"])
+def test_a_pilot_is_refused(pair, options):
+    for message in pair.errors(pilot, options=options):
+        assert "emais.audit trains in one process, and this is one of 2" in message
+        assert "without torchrun" in message
+        assert "emais.create('audit', ..., process_group=dist.group.WORLD)" in message
 
 
 def test_refresh_is_refused(pair):

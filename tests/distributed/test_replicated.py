@@ -20,6 +20,8 @@ from replicated_runs import (
     whole,
 )
 
+pytestmark = pytest.mark.launched
+
 METHODS = ("sgd-scan", "sgd-uni", "rais", "confidence", "confvar", "emais", "emais-auto", "audit")
 
 

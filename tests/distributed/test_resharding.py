@@ -10,6 +10,7 @@ from sharded_runs import (
     UNEQUAL,
     column,
     continued_part,
+    large_parts,
     own,
     read_back,
     refused,
@@ -18,6 +19,8 @@ from sharded_runs import (
 )
 
 import emais
+
+pytestmark = pytest.mark.launched
 
 COLUMNS = {"emais": ("mean", "var", "last_step"), "emais-auto": ("means", "last_step"), "rais": ("last", "ema9")}
 
@@ -59,6 +62,15 @@ def test_one_process_takes_all_parts(pair):
     assert imp.step == 70
     assert torch.equal(imp.scores.mean, column(parts, "mean"))
     assert torch.equal(imp.sampler.weights, imp.scores.weights())
+
+
+@pytest.mark.parametrize("method", ["emais-auto", "audit"])
+def test_large_parts_of_unequal_length_fit_together(pair, method):
+    """Decisions fall due by the length of all parts, and the audit looks back as far."""
+    (period, one), (same, other) = pair(large_parts, method=method, sizes=(40_000, 50_001), batch_size=16)
+    whole = emais.create(method, 90_001, 32)
+    assert period == same == whole.period == 140
+    whole.load_state_dict({"parts": {**one["parts"], **other["parts"]}})
 
 
 def test_parts_from_the_state_of_one_process(pair):

@@ -8,12 +8,11 @@ import pytest
 import torch
 from places import ROOT
 from replicated_runs import differences
-from scripts import ATTEMPTS, run_script
+from scripts import ATTEMPTS, run_script, torchrun
 
 pytestmark = pytest.mark.launched
 
 EXAMPLE = ROOT / "examples" / "distributed_restart.py"
-LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 def undisturbed(rank, path):
@@ -23,10 +22,10 @@ def undisturbed(rank, path):
 
 def test_a_killed_process_under_torchrun(pair, tmp_path):
     pair(undisturbed, path=tmp_path / "undisturbed.pt")
-    command = [*LAUNCH, "--max-restarts", "1", str(EXAMPLE), "--kill-at", "130", "--checkpoint"]
+    command = torchrun(2, "--max-restarts", 1, EXAMPLE, "--kill-at", 130, "--checkpoint")
     places = [str(tmp_path / f"killed-{attempt}.pt") for attempt in range(ATTEMPTS)]
     environment = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    found = run_script(lambda attempt: [*command, places[attempt]], timeout=100, env=environment)
+    found = run_script(lambda attempt: [*command, places[attempt]], env=environment)
     last = max(path for path in tmp_path.glob("killed-*.pt"))
     assert found.returncode == 0, found.stderr
     assert "exitcode: -9" in found.stderr

@@ -5,6 +5,8 @@ import torch
 from replicated_runs import BATCH, SAMPLES, counted, differences, train
 from sharded_runs import EQUAL, UNEQUAL, PartRun, draws_alone, exchanges_in_flight, group_of_one, own, train_part
 
+pytestmark = pytest.mark.launched
+
 METHODS = ("sgd-scan", "sgd-uni", "rais", "emais", "emais-auto", "audit")
 
 

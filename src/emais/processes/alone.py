@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -28,6 +29,13 @@ class Alone(Processes):
 
     def check_settings(self, engine: Engine) -> None:
         """Nobody has others."""
+
+    def making_loader(self) -> AbstractContextManager[None]:
+        """Nobody has to be told."""
+        return nullcontext()
+
+    def state_loaded(self, state: dict[str, Any]) -> None:
+        """Nobody has another."""
 
     def loader_made(self, engine: Engine, loader: Loader) -> None:
         """A group may have been made after the engine."""

@@ -40,7 +40,7 @@ def read_parts(engine: Engine, checkpoint: Any, name: str) -> dict[str, Any]:
     for key, path, start, stop in saved:
         if start < first + engine.num_samples and stop > first:
             _put(wanted, path, _place(found.state_dict_metadata[key]))
-    own = engine.processes.connection.group if isinstance(engine.processes, Group) else None
+    own = engine.processes.connection.group() if isinstance(engine.processes, Group) else None
     load(wanted, storage_reader=reader, process_group=own)
     for part in wanted[name]["parts"].values():
         part.setdefault("state", {})  # a checkpoint leaves out what is empty

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
@@ -39,6 +40,12 @@ class Processes(Protocol):
 
     def check_settings(self, engine: Engine) -> None:
         """The engine is made: compare its settings with those of the others."""
+
+    def making_loader(self) -> AbstractContextManager[None]:
+        """Around the making of a loader, which may be refused."""
+
+    def state_loaded(self, state: dict[str, Any]) -> None:
+        """The engine has taken a state over."""
 
     def loader_made(self, engine: Engine, loader: Loader) -> None:
         """A loader was made, which may draw minibatches before it needs them."""

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
+from zlib import crc32
 
+import torch
 from torch import Tensor
 
-from ..distributed import Connection, Flight, shared_error
+from ..distributed import Connection, Flight, not_made, shared_error
 from ..draws.uniforms import seed_of_rank
 from ..observing.observation import Observation
+from ..terms import Terms
 from .form import Processes
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
-NOT_MADE = "another process has not made its engine"
+NOT_MADE = not_made("engine")
 WIDEST = 1 << 16  # numbers: a sum of gradients that is longer stays at home
 
 
@@ -24,7 +28,7 @@ class Packing(Protocol):
     """How an observation becomes bytes, and the bytes of all processes become one observation."""
 
     def pack(self, observed: Observation) -> Tensor:
-        """What a process tells the others, as bytes that begin with the step."""
+        """What a process tells the others, as bytes that begin with room for the terms."""
 
     def together(self, rows: Tensor, observed: Observation) -> Observation:
         """The minibatch of all processes, of their bytes and of what this one has observed."""
@@ -51,6 +55,7 @@ class Group(Processes):
         self.own_seed = seed_of_rank(engine.seed, self.rank)
         self._pending: deque[tuple[Flight, Observation]] = deque()
         self._packing: Packing | None = None
+        self._loaded = 0  # a hash of the state that was loaded, until the others know of it
 
     def check_settings(self, engine: Engine) -> None:
         """Compare the settings of all processes, when their engines are made."""
@@ -58,6 +63,27 @@ class Group(Processes):
 
         first = {"version": __version__, "method": engine.name, "num_steps": engine.num_steps}
         self.connection.check_alike(first | engine.saved_settings() | {"batch_size": engine.batch_size}, NOT_MADE)
+
+    @contextmanager
+    def making_loader(self) -> Iterator[None]:
+        """While a loader is made: the others are told why it is refused, wherever they wait for this process next."""
+        try:
+            yield
+        except Exception as error:
+            if self._packing is None or not self.sharded:
+                self.connection.refuse(error, "loader")
+            raise
+
+    def state_loaded(self, state: dict[str, Any]) -> None:
+        """A state was loaded: keep a hash of what it has in common with those of the other processes."""
+        monitor = state["monitor"]
+        numbers = [state["step"] - len(state["passes"]["step"]), monitor["added"], state["applied"].item()]
+        found = crc32(repr([*numbers, state["effective"].tolist()]).encode())
+        if not self.sharded:
+            for name, column in sorted(state["state"].items()):
+                data = column.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+                found = crc32(data, crc32(name.encode(), found))
+        self._loaded = found or 1
 
     # ---- the exchange of a step
 
@@ -76,9 +102,14 @@ class Group(Processes):
             length = gradient_length(observed)
             told = self.connection.ask_all(length, "another process has not observed its first minibatch")
             self._packing = self.packing(told)
-        packed = self._packing.pack(observed)
-        flight = self.connection.start(int(observed.step), packed, self._engine.attached.terms())
+        flight = self.connection.start(self._terms(int(observed.step)), self._packing.pack(observed))
         self._pending.append((flight, observed))
+
+    def _terms(self, step: int) -> Terms:
+        """What all processes must have alike when they have observed a step."""
+        engine, loaded = self._engine, self._loaded
+        self._loaded = 0
+        return Terms(step, loaded, engine.attached.terms(), *engine.attached.latest(), engine.passes.begun(step))
 
     def arrive(self, step: float) -> Iterator[Observation]:
         """What was sent up to a step, each with what the others have sent; waits for them."""
@@ -112,4 +143,4 @@ def own_sums(observed: Observation, arrays: Any) -> Any:
     moments, pairs, num = arrays.moments(observed.r, observed.norms), observed.pairs, observed.num_pairs
     if pairs is None:
         pairs, num = (grad @ grad - moments[0])[None], float(n * (n - 1))
-    return arrays.concatenate((moments, pairs, arrays.pair(num, 0.0)[:1]))
+    return arrays.concatenate((moments, pairs, arrays.one(num)))

@@ -13,7 +13,8 @@ from ..observing.observation import Observation
 from ..statistics.arrays import Arrays
 from .group import gradient_length, own_sums
 
-HEADER = 64  # bytes: three whole numbers (step, D, N) and five sums (three moments, pairs, the number of pairs)
+HEADER = 64  # bytes: the terms (step and codes), D, N, and five sums (three moments, pairs, the number of pairs)
+LONGEST_GRADIENT = 2**31 - 1  # of what D can be in it; beyond `WIDEST` it matters to nobody
 
 
 class Parcels:
@@ -34,7 +35,7 @@ class Parcels:
         if not self._layout.itemsize:
             self._layout = layout(self.width, n, 0 if signal is None else n)
         parcel: Any = np.zeros((), self._layout)
-        parcel["step"], parcel["length"], parcel["num"] = int(observed.step), length, n
+        parcel["length"], parcel["num"] = min(length, LONGEST_GRADIENT), n
         parcel["sums"] = own_sums(observed, self._arrays)
         parcel["index"], parcel["r"], parcel["norms"] = observed.index, observed.r, observed.norms
         if signal is not None:
@@ -66,7 +67,7 @@ def layout(width: int, samples: int = 0, signals: int = 0) -> np.dtype[Any]:
     >>> layout(10, samples=32).itemsize
     616
     """
-    header = [("step", "i8"), ("length", "i8"), ("num", "i8"), ("sums", "f8", (5,))]
+    header = [("terms", "i8", (2,)), ("length", "i4"), ("num", "i4"), ("sums", "f8", (5,))]
     each = [
         ("index", "i8", (samples,)),
         ("r", "f4", (samples,)),

@@ -21,7 +21,7 @@ from ..functional.traces import GradientSums, in_order
 from ..observing.observation import Observation
 from ..statistics.arrays import Arrays
 from .group import gradient_length, own_sums
-from .parcels import layout
+from .parcels import LONGEST_GRADIENT, layout
 
 
 class PartSums:
@@ -40,7 +40,7 @@ class PartSums:
         """The sums of one process as bytes. In place of N: whether it has drawn uniformly."""
         assert observed.r is not None
         length, part = gradient_length(observed), np.zeros((), self._layout)
-        part["step"], part["length"], part["num"] = int(observed.step), length, (observed.r == 1).all()
+        part["length"], part["num"] = min(length, LONGEST_GRADIENT), (observed.r == 1).all()
         part["sums"] = own_sums(observed, self._arrays) * self._scale
         if length == self.width:
             part["grad"] = self._coefficient * observed.grad  # type: ignore[operator]

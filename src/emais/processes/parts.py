@@ -26,7 +26,7 @@ def part_key(engine: Engine) -> str:
 def is_parts(state: Any) -> bool:
     """Whether this is a state of the sharded form.
 
-    >>> is_parts({"parts": {}}), is_parts({"version": 3})
+    >>> is_parts({"parts": {}}), is_parts({"version": 4})
     (True, False)
     """
     return isinstance(state, dict) and state.keys() == {"parts"} and isinstance(state["parts"], dict)
@@ -61,7 +61,7 @@ def _part(name: Any, part: Any) -> Part:
 
 
 def _joined(engine: Engine, parts: list[Part]) -> dict[str, Any]:
-    """The samples of an engine, cut out of parts in order. Minibatches that were drawn ahead are drawn anew."""
+    """The samples of an engine, cut out of parts in order. Minibatches that were drawn ahead are drawn again."""
     first = engine.processes.first
     stop = first + engine.num_samples
     overlapping = [part for part in parts if part[0] < stop and part[1] > first]
