@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# no sandbox: root has none, and tests may run as root; nothing is fetched in the background
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage",
          "--no-first-run", "--remote-debugging-pipe", "--window-size=1300,1000")  # fmt: skip
 # Chromium reads commands from descriptor 3 and answers on 4

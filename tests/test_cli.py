@@ -133,6 +133,16 @@ def test_ctrl_c_shows_the_table_so_far(tmp_path, monkeypatch, capsys):
     assert err == "emais: stopped\n"
 
 
+def test_train_takes_the_rule_that_a_method_has_in_the_library(tmp_path, capsys):
+    path = tmp_path / "runs.jsonl"
+    words = [word.replace("sgd-scan", "emais-auto,emais") for word in RUN]
+    assert main([*words, "--results", str(path), "--device", "cpu"]) == 0
+    assert [json.loads(line)["rule"] for line in path.read_text().splitlines()] == ["steady", None]
+    assert main([*words, "rule=linear", "--results", str(path), "--device", "cpu"]) == 0
+    assert [json.loads(line)["rule"] for line in path.read_text().splitlines()][2:] == ["linear", "linear"]
+    assert "rule=steady" in capsys.readouterr().out
+
+
 def test_words_may_come_after_options(tmp_path, capsys):
     path = tmp_path / "runs.jsonl"
     assert main([*RUN[:2], "--results", str(path), *RUN[2:], "--device", "cpu", "seed=3"]) == 0

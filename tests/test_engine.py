@@ -274,7 +274,9 @@ def test_misuse_of_a_draw(task):
     for args, message in [
         ((losses.mean(), z, draw), r'shape \(16,\).*got \(\).*reduction="none"'),
         ((losses[:5], z, draw), r"shape \(16,\).*got \(5,\): the minibatch lost samples .* collate_fn"),
-        ((losses[:, None].expand(16, 3), z, draw), r"got \(16, 3\)"),
+        ((losses[:, None].expand(16, 3), z, draw), r"got \(16, 3\): .*every dimension but the first"),
+        ((losses.repeat(3), z, draw), r"got \(48,\): .*losses.view\(16, 3\).*losses.view\(3, 16\).mean\(0\) where"),
+        ((losses.repeat(3)[1:], z, draw), r"got \(47,\): .*every dimension but the first"),
         ((losses, z[:5], draw), r"got \(5, 3\)"),
         ((losses, z.detach(), draw), "logits do not require grad"),
         ((losses, z.clone(), draw), "do not depend on logits"),
@@ -358,7 +360,9 @@ def test_uniform_methods(task, method, resident):
         draw = imp.draw()
         assert torch.equal(draw.r, torch.ones(16))
         losses, z = losses_of(model, tuple(t[draw.index] for t in dataset.tensors))
-        torch.testing.assert_close(imp.loss(losses, z, draw), losses.mean())
+        loss = imp.loss(losses, z, draw)
+        torch.testing.assert_close(loss, losses.mean())
+        loss.backward()
         optimizer.step()
         assert imp.diagnostics.lr_scale == 1
         seen += draw.index.tolist()
@@ -549,3 +553,30 @@ def test_a_resume_wants_the_same_report(name, value):
     state = emais.EMAIS(96, 16).state_dict()
     with pytest.raises(EmaisError, match=f"settings.{name} is .* in the state but {value}"):
         emais.EMAIS(96, 16, **{name: value}).load_state_dict(state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("batch_size", [48, 64])
+def test_the_training_loss_is_in_the_precision_of_the_losses(dtype, batch_size):
+    """r/N in float64 for losses in float64: K processes have N/K samples each."""
+    imp = emais.EMAIS(96, batch_size=batch_size, warmup_epochs=0)
+    draw = imp.draw()
+    draw.r.copy_(torch.rand(batch_size) + 0.3)
+    z = torch.randn(batch_size, 3, dtype=dtype, requires_grad=True)
+    losses = z.square().sum(1)
+    (found,) = torch.autograd.grad(imp.loss(losses, z, draw), losses)
+    expected = draw.r.double() / batch_size if dtype == torch.float64 else draw.r / batch_size
+    assert torch.equal(found, expected)
+
+
+def test_several_views_of_a_sample_as_the_guide_has_them(task):
+    dataset, model = task
+    imp = emais.EMAIS(96, 16)
+    (x, y), draw = next(iter(imp.loader(dataset)))
+    k, cross_entropy = 2, torch.nn.functional.cross_entropy
+    logits = model(torch.cat((x, -x))).unflatten(0, (k, 16)).transpose(0, 1)
+    losses = cross_entropy(logits.flatten(0, 1), y.repeat_interleave(k), reduction="none").view(16, k).mean(1)
+    one_after_the_other = cross_entropy(model(torch.cat((x, -x))), y.repeat(k), reduction="none").view(k, 16).mean(0)
+    torch.testing.assert_close(losses, one_after_the_other)
+    imp.loss(losses, logits, draw).backward()
+    assert imp.diagnostics.step == 1

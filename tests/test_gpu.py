@@ -15,6 +15,7 @@ from emais.experiments.data import Data
 from emais.experiments.runs.sweep import parse
 from emais.experiments.train.sharing import StreamPool
 from emais.experiments.train.stacked_runs import StackedRuns
+from emais.statistics.arrays import DeviceArrays
 
 pytestmark = [
     pytest.mark.gpu,
@@ -170,6 +171,19 @@ def test_capture_without_eager_steps_before():
     assert imp.step == 71
 
 
+@pytest.mark.parametrize(
+    ("bad", "finite"), [(2.0, True), (float("nan"), False), (float("inf"), False), (-float("inf"), False)]
+)
+def test_what_is_not_finite_is_seen_and_not_averaged(bad, finite):
+    arrays = DeviceArrays(torch.device("cuda"))
+    old, new = torch.zeros(300, device="cuda"), torch.ones(300, device="cuda")
+    new[130] = bad
+    arrays.blend(old, new, 0.5, arrays.finite(new))
+    assert bool(arrays.finite(new)) is finite
+    assert old[:2].tolist() == ([0.5, 0.5] if finite else [0.0, 0.0])
+
+
+@pytest.mark.filterwarnings("ignore:.*no optimizer is attached")
 def test_the_same_draws_as_on_the_cpu():
     on_gpu = emais.EMAIS(M, N, device="cuda", warmup_epochs=0.5)
     on_cpu = emais.EMAIS(M, N, warmup_epochs=0.5)

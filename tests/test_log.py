@@ -132,9 +132,13 @@ def test_misuse_is_told(tmp_path):
     with pytest.raises(emais.EmaisError, match="a log needs the engine, got Linear"):
         emais.Log(tmp_path / "run.jsonl", nn.Linear(1, 1))
     log = emais.Log(lambda numbers, step: None, emais.EMAIS(M, N), every=1)
-    with pytest.raises(emais.EmaisError, match="give step= another name"):
-        log.step(step=5)
+    for name in ("step", "emais/lr"):
+        with pytest.raises(emais.EmaisError, match=f"the log writes {name} itself"):
+            log.step(**{name: 5})
     log.step(loss=torch.ones((), requires_grad=True))
+    log.close()
+    with pytest.raises(emais.EmaisError, match="this log is closed"):
+        log.step()
 
 
 def test_an_audit_logs_what_it_projects(tmp_path):

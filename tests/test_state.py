@@ -197,7 +197,7 @@ def one_draw_ahead(sample):
     ("change", "message"),
     [
         (lambda s: None, "state must be a dict made by state_dict.*got NoneType"),
-        (state_with(version=99), "version is 99 in the state but 3"),
+        (state_with(version=99), "version is 99 in the state but 4"),
         (state_with(method="rais"), "method is 'rais' in the state but 'emais'"),
         (state_with(settings__num_samples=7), "settings.num_samples is 7 in the state but 96"),
         (state_with(settings__batch_size=7), "settings.batch_size is 7 in the state but 16"),
@@ -219,7 +219,7 @@ def one_draw_ahead(sample):
         (one_draw_ahead(96), "indices must be from 0 to 95, got values from 96 to 96"),
         (
             state_with(version=1, more=1),
-            "version is 1 in the state but 3 in this engine: use the release",
+            "version is 1 in the state but 4 in this engine: use the release",
         ),
         (state_with(settings__tau=torch.ones(2)), "settings.tau is tensor.* in the state but 'linear'"),
         (state_with(state__mean=torch.zeros(96, requires_grad=True)), "state.mean must be a plain tensor"),
@@ -243,8 +243,28 @@ def test_wrong_states_are_refused_by_name(change, message):
             ("emais", state_with(monitor__lr_scale=torch.tensor(value).double()), "monitor.lr_scale must hold")
             for value in (math.inf, 1e30, -1.0)
         ),
+        *(
+            ("emais", state_with(monitor__recent__count=torch.tensor([count])), "monitor.recent.count must hold")
+            for count in (-1, 1, 2**63 - 1)
+        ),
+        ("emais", state_with(monitor__recent__rows=torch.full((6, 8), -5.0).double()), "monitor.recent.rows must hold"),
+        (
+            "emais",
+            state_with(monitor__recent__largest=torch.full((2,), -1.0).double()),
+            "monitor.recent.largest must hold",
+        ),
+        ("audit", state_with(state__projected_count=torch.tensor([1])), "state.projected_count must hold"),
+        (
+            "emais",
+            state_with(monitor__window__moments=torch.full((3,), -5.0).double()),
+            "monitor.window.moments must hold",
+        ),
         ("rais", state_with(state__total=torch.tensor(-1e6).double()), "state.total must hold"),
+        ("rais", state_with(state__total=torch.tensor(1e300).double()), "state.total must hold"),
         ("rais", state_with(state__fit=torch.full((3, 5), -5.0).double()), "state.fit must hold"),
+        ("confvar", state_with(state__m2=torch.full((96,), -1.0)), "state.m2 must hold"),
+        ("confvar", state_with(state__mean=torch.full((96,), 1e38)), "state.mean must hold"),
+        ("confidence", state_with(state__mean=torch.full((96,), -5.0)), "state.mean must hold"),
     ],
 )
 def test_values_that_no_run_has_are_refused(method, change, message):

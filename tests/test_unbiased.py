@@ -28,7 +28,7 @@ def weighted_means(workers, steps, seed, M=64, N=8):
 @pytest.mark.statistical
 @pytest.mark.parametrize("workers", [0, 2])
 def test_unbiased_with_and_without_workers(workers):
-    x, want = weighted_means(workers, 12_000, seed=1)
+    x, want = weighted_means(workers, 6_000, seed=1)
     z = (x.mean().item() - want) / (x.std().item() / math.sqrt(len(x)))
     assert abs(z) < 4
     assert x.std() < 0.6 * want  # and it is importance sampling: uniform draws would spread by 0.35 / sqrt(8) more

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.run(args)
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has enough, as in emais reproduce ... | head
+    except BrokenPipeError:  # output pipe closed, as by emais reproduce ... | head
         silence(sys.stdout)
         silence(sys.stderr)
         return 1
@@ -80,10 +80,10 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--out", type=Path, metavar="FILE", default=Path("out/demo.html"), help="the page (default: out/demo.html)"
     )
     demo.add_argument("--folder", type=Path, metavar="DIR", help="where Fashion-MNIST's files are")
-    demo.set_defaults(run=run_demo)
+    demo.set_defaults(run=demo_command)
 
 
-def run_demo(args: argparse.Namespace) -> None:
+def demo_command(args: argparse.Namespace) -> None:
     """Hand the options of `emais demo` on; the experiments are imported only here, where they are needed."""
     from .experiments.demo import run_demo
 

@@ -28,6 +28,7 @@ from .processes.making import Making
 from .rates.attached import Attached
 from .rates.effective_steps import Progress
 from .rates.manual import ManualStep
+from .rates.rules import AT_LEAST_1
 from .rates.scaling import StepScaler
 from .statistics.arrays import Array, arrays_on
 
@@ -73,7 +74,6 @@ class Engine(Hooks, metaclass=Making):
         self.seed, self.device = seed, device = whole_number("seed", seed, 0, 2**63 - 1), usable_device(device)
         self.arrays = arrays_on(self.device, resident)
         self.processes = processes_of(self, process_group, sharded, timeout)
-        # samples of a step of all processes; of one draw; and of the data set
         self.global_batch_size, self.draw_size = batch_size * self.processes.size, self.processes.draw_size
         self.total_samples = self.processes.total_samples
         self.epoch_length = epoch = -(-self.total_samples // self.global_batch_size)  # steps
@@ -88,7 +88,7 @@ class Engine(Hooks, metaclass=Making):
         self.diagnostics = Diagnostics(self.monitor, self._settled, self.estimator, self.report)
         self.progress = Progress(effective_steps, num_steps, self.arrays, epoch, self.monitor.max_scale)
         self.ends = self.progress.goal is not None  # whether a run may come to its end inside a pass
-        self.attached = Attached(self.monitor, self.progress, self._settled, self.scale, 2 * epoch)
+        self.attached = Attached(self.monitor, self.progress, self._settled, self.scale, 2 * epoch, lambda: self.step)
         self.passes = PassTracker()
 
     def __repr__(self) -> str:
@@ -109,7 +109,8 @@ class Engine(Hooks, metaclass=Making):
         A DataLoader in place of `dataset` hands over its data set and its options; those given here replace its own.
         score: only for methods that look at more samples than they train on; see `Presampling`.
         """
-        loader = EngineLoader(self, dataset, options, score)
+        with self.processes.making_loader():
+            loader = EngineLoader(self, dataset, options, score)
         with self._settled:
             self.processes.loader_made(self, loader)
         return loader
@@ -136,12 +137,12 @@ class Engine(Hooks, metaclass=Making):
         """Steps of a whole pass over the loader: an epoch, or at most all that are left of num_steps."""
         if self.num_steps is None:
             return self.epoch_length
-        return max(0, self.progress.at_most(self.num_steps - self.step))
+        return max(0, self.progress.at_most(self.num_steps - self.step, self.monitor.rule in AT_LEAST_1))
 
     def begin_pass(self) -> Pass:
         """Begin a pass over a loader; after a resume, what is left of the epoch that was saved."""
         with self.lock:
-            return self.passes.begin(self.pass_length(), goes_on=self.num_steps is None)
+            return self.passes.begin(self.pass_length(), self.num_steps is None, self.step)
 
     @property
     def step(self) -> int:
@@ -158,14 +159,15 @@ class Engine(Hooks, metaclass=Making):
     @property
     def finished(self) -> bool:
         """Whether a run with `effective_steps` has come to its end; sync on a device."""
-        return self.attached.finished()
+        return self.attached.finished() or (self.ends and self.num_steps is not None and self.step >= self.num_steps)
 
     def summary(self, steps: int | None = None) -> Summary:
         """What the latest epoch, or so many steps of it, and the run looked like, from sums; waits for a device."""
+        steps = None if steps is None else positive_int("steps", steps)
         with self._settled:
             fallback, monitor = int(self.report().get("fallback_steps", 0)), self.monitor
             counts = int(monitor.counts[0]), fallback, monitor.added, self.attached.counted()
-            run = RunCounts(*counts, self.progress.effective())
+            run = RunCounts(*counts, self.progress.effective(), 0 < int(monitor.step) <= (self.epoch_steps or 0))
             return monitor.recent.summary(run, monitor.rule, monitor.bound, steps)
 
     def samples(self, count: int = 100, *, losses: Losses | None = None) -> Samples:
@@ -200,7 +202,7 @@ class Engine(Hooks, metaclass=Making):
         with self.lock:
             given = {"grads": grads, "norms": norms, "mean_norm": mean_norm}
             record, g, signal = self._look(losses, logits, draw, given)
-            loss = self.reduce(losses, draw, signal)
+            loss = self.attached.watched(self.reduce(losses, draw, signal))
             self._post(draw, record, g, signal)  # last: a thread that it wakes would take Python's lock
             return loss
 
@@ -295,4 +297,4 @@ class Engine(Hooks, metaclass=Making):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state_dict`; one of another engine, or a damaged one, is refused by name and changes nothing."""
         with self._settled:
-            saving.load(self, state)
+            saving.load_into(self, state)

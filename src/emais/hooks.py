@@ -46,7 +46,8 @@ class Hooks:
         """The training loss of a minibatch."""
         if losses.dtype in (torch.half, torch.bfloat16):
             losses = losses.float()  # r/N of a sample that is drawn often is too small for them
-        return torch.dot((draw.r / len(losses)).to(losses, non_blocking=True), losses)
+        weights = draw.r.to(losses.dtype) / len(losses)  # in the precision of the losses, where the draw is
+        return torch.dot(weights.to(losses, non_blocking=True), losses)
 
     def scale(self, factor: Number) -> Number:
         """Last word on the learning-rate factor of a step; 0 skips it."""

@@ -16,7 +16,7 @@ SUMMARY = (
     "n_ems", "score", "score_low", "score_high", "lr_scale", "tr_is", "tr_unif", "tr_opt", "max_r", "max_share",
     "effective_steps", "steps_saved", "fallback_steps",
 )  # fmt: skip
-COUNTS = ("nonfinite", "degenerate")
+FAILURES = ("nonfinite", "degenerate")
 R_QUANTILES = {"r_p10": 0.1, "r_p50": 0.5, "r_p90": 0.9, "r_p99": 0.99}
 
 
@@ -32,7 +32,7 @@ def log_numbers(engine: Engine, steps: int | None = None) -> dict[str, float]:
     """
     summary, diagnostics = engine.summary(steps), engine.diagnostics
     found = {name: float(getattr(summary, name)) for name in SUMMARY}
-    found |= {name: float(getattr(diagnostics, name)) for name in COUNTS}
+    found |= {name: float(getattr(diagnostics, name)) for name in FAILURES}
     found |= engine.logged()
     if engine.attached.lr is not None:
         found["lr"] = float(engine.attached.lr) * float(engine.attached.applied)
@@ -72,12 +72,15 @@ class Log:
             raise EmaisError(f"a log needs the engine, got {type(engine).__name__}: emais.Log(to, imp)")
         self._engine, self.every = engine, positive_int("every", every)
         self._calls, self._latest = 0, 0  # calls of `step`, and the step of the latest
-        self._sink = sink_of(to)
+        self._sink, self._closed = sink_of(to), False
 
     def step(self, **more: float) -> None:
         """An optimizer step was made; more: numbers of your own, such as loss=..., written as they are now."""
-        if "step" in more:
-            raise EmaisError("the log counts the steps itself: give step= another name")
+        if self._closed:
+            raise EmaisError("this log is closed: make another, to the same file if you like")
+        for name in more:
+            if name == "step" or name.startswith("emais/"):
+                raise EmaisError(f"the log writes {name} itself: give your number another name")
         for name, value in more.items():
             check_number(name, value)
         attached, self._calls = self._engine.attached, self._calls + 1
@@ -91,7 +94,8 @@ class Log:
             self._sink.write(row | {"emais/r": self._engine.diagnostics.r}, step)
 
     def close(self) -> None:
-        """Close the file, if there is one."""
+        """Close the file, if there is one. No step may follow."""
+        self._closed = True
         self._sink.close()
 
     def __enter__(self) -> Log:

@@ -156,7 +156,7 @@ class Csv:
                 "on, or log to a .jsonl file, whose rows may differ",
                 stacklevel=4,
             )
-        cells = [shown(values.get(name, math.nan)) for name in self._names]
+        cells = [csv_cell(values.get(name, math.nan)) for name in self._names]
         self._file.add(f"{heading}{csv_line(cells)}", step)
 
     def close(self) -> None:
@@ -175,10 +175,10 @@ def csv_line(cells: list[str]) -> str:
     return written.getvalue()
 
 
-def shown(value: float) -> str:
+def csv_cell(value: float) -> str:
     """A number for a cell.
 
-    >>> shown(0.1), shown(math.nan)
+    >>> csv_cell(0.1), csv_cell(math.nan)
     ('0.1', '')
     """
     return str(value) if math.isfinite(value) else ""

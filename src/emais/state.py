@@ -12,13 +12,12 @@ from torch import Tensor
 from .errors import EmaisError, check_index
 from .loading.draw import Draw
 from .processes.parts import own_state, part_key
-from .statistics.limits import ABOVE_0, AS_SAVED, FROM_0, Limit
+from .statistics.limits import ABOVE_0, AS_SAVED, FROM_0, MOST_STEPS, Limit
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-VERSION = 3
-MOST_STEPS = 2**62  # far more than anyone trains, and whole numbers of steps times samples still fit
+STATE_VERSION = 4
 # tensors whose first dimension varies: minibatches drawn ahead, attached optimizers, and logits behind a gradient
 FREE_LENGTH = {"passes.step", "passes.index", "passes.r", "used", "monitor.before.grad", "monitor.window.grad"}
 COUNTS = ("step", "passes.delivered", "monitor.added", "monitor.step")  # whole numbers that vary
@@ -36,7 +35,7 @@ def save(engine: Engine) -> dict[str, Any]:
 def save_own(engine: Engine) -> dict[str, Any]:
     """The state of this process."""
     return {
-        "version": VERSION,
+        "version": STATE_VERSION,
         "method": engine.name,
         "settings": engine.saved_settings(),
         "step": int(engine.source.step),
@@ -49,7 +48,7 @@ def save_own(engine: Engine) -> dict[str, Any]:
     }
 
 
-def load(engine: Engine, state: dict[str, Any]) -> None:
+def load_into(engine: Engine, state: dict[str, Any]) -> None:
     """Take over what `save` gave, of an engine made alike. A state that is refused changes nothing."""
     before = save_own(engine)
     state, joined = own_state(engine, state)
@@ -61,14 +60,17 @@ def load(engine: Engine, state: dict[str, Any]) -> None:
         engine.load_state(state["state"])  # a method's own code
         if joined:
             engine.parts_joined()
-    except Exception as error:
+    except BaseException as error:  # Ctrl-C, too
         engine.source.restore(before["step"])
         engine.load_state(before["state"])
+        if not isinstance(error, Exception):
+            raise
         raise EmaisError(f"{engine.name} cannot take this state over ({error}): {AS_SAVED}") from error
     engine.monitor.load_state_dict(state["monitor"])
     engine.passes.load_state_dict(state["passes"], partial(loaded_draw, engine))
     engine.progress.saved.copy_(state["effective"])
     engine.attached.restore(state["used"].tolist(), float(state["applied"]))
+    engine.processes.state_loaded(state)
 
 
 def check_sizes(state: Any, batch_size: int, size: int, what: str = "engine") -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from .distributed import Peers, refuse_forgotten_group
+from .distributed import Peers, not_made, refuse_forgotten_group
 from .draws.by_weight import DrawsByWeight
 from .draws.given_weights import all_weights, checked_replacement, some_weights
 from .draws.uniforms import seed_of_rank
@@ -21,17 +21,38 @@ from .errors import EmaisError, positive_float, positive_int, whole_number
 from .loading.draw import Draw, DrawRecord
 from .loading.loader import Loader
 from .loading.passes import Pass, PassTracker
+from .processes.making import Making
 from .state import check_passes, check_sizes, check_structure
 from .statistics.limits import ABOVE_0, Limit
 
-VERSION = 2
+SAMPLER_VERSION = 2
 
 
-class WeightedSampler(Sampler[list[int]]):
+class MakingSamplers(Making):
+    """The class of sampler classes: the other processes are told why one of them has no sampler."""
+
+    what = "sampler"
+
+    @staticmethod
+    def connection(made: Any) -> Peers | None:
+        """To the other processes, if the constructor has come so far; None without a group, too."""
+        return getattr(made, "_peers", None)
+
+    @staticmethod
+    def compare(made: Any) -> None:
+        """Compare settings and weights of all processes."""
+        if made._peers:
+            weights = {"weights (their hash)": _hash(made._draws.weights.numpy())}
+            given = made._settings() | {"batch_size": made.batch_size} | weights
+            made._peers.check_alike(given, not_made("sampler"))
+
+
+class WeightedSampler(Sampler[list[int]], metaclass=MakingSamplers):
     """Draws minibatches of N indices in proportion to weights that you may change at any time.
 
     `for batch, draw in sampler.loader(dataset)` gives each minibatch with its index and r. It is also a batch sampler:
-    `DataLoader(dataset, batch_sampler=sampler)` is for those who need neither. One pass has `num_batches` minibatches,
+    `DataLoader(dataset, batch_sampler=sampler)` is for those who need neither. Not `sampler=sampler`: torch takes that
+    silently, and makes batches of lists of indices. One pass has `num_batches` minibatches,
     ceil(M/N) by default, of exactly N samples each. `update` holds for the next minibatch that is drawn. Time and
     memory do not limit the data set: a draw takes less than a millisecond for 100 million samples.
 
@@ -80,9 +101,6 @@ class WeightedSampler(Sampler[list[int]]):
         self.passes = PassTracker("sampler")
         self._plain = False  # whether the latest pass was that of a batch sampler: nobody knows what arrived of it
         self._loaded: str | None = None  # a name for the state that was loaded, until the others know of it
-        if self._peers:
-            given_here = {**self._settings(), "batch_size": self.batch_size, "weights (their hash)": _hash(given)}
-            self._peers.check_alike(given_here, "another process has not made its sampler")
 
     def _check_group(self) -> None:
         if not self._grouped:
@@ -228,7 +246,7 @@ class WeightedSampler(Sampler[list[int]]):
 
     def _state(self, weights: Tensor) -> dict[str, Any]:
         return {
-            "version": VERSION,
+            "version": SAMPLER_VERSION,
             "settings": self._settings(),
             "step": self._drawn,
             "passes": self.passes.state_dict(self.global_batch_size),

@@ -1,5 +1,7 @@
 """The exact sampler against ComputeAdjustedProbabilities, after any history of updates, and its draws by chi-square."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from emais import EmaisError
 from emais import functional as F
 from emais.draws.epochs import Epochs
 from emais.draws.sampler import ExactSampler
+from emais.draws.source import HostSource
 from emais.draws.tree import WEIGHT_MAX, WEIGHT_MIN
 from emais.draws.uniforms import Uniforms
 
@@ -171,6 +174,41 @@ def test_scan_covers_each_epoch_once(M, N):
         assert not torch.equal(stream[:M], stream[M : 2 * M])
     assert torch.equal(Epochs(M, N, seed=1)(2), scan(2))
     assert torch.equal(Epochs(M, N, seed=1).table(4)[2].long(), scan(3))
+
+
+@pytest.fixture
+def orders(monkeypatch):
+    """Counts the shuffled orders whose memory is in use, by a tensor or a view of it; none is made beside another."""
+    shuffle, made = torch.randperm, []
+
+    def counted(*args, **options):
+        assert all(memory() is None for memory in made)
+        memory = shuffle(*args, **options).numpy().copy()  # the tensor over it keeps it
+        made.append(weakref.ref(memory))
+        return torch.from_numpy(memory)
+
+    monkeypatch.setattr(torch, "randperm", counted)
+    return lambda: sum(memory() is not None for memory in made), made
+
+
+def test_there_are_never_two_shuffled_orders(orders):
+    """Each takes 4 bytes a sample; and a minibatch that spans two epochs may be made again without another shuffle."""
+    count, made = orders
+    scan, most = Epochs(4099, 100, seed=1), 0
+    for step in range(1, 101):
+        assert torch.equal(scan(step), scan(step))
+        most = max(most, count())
+    assert most == 1
+    assert len(made) == 3  # 10,000 samples are of three epochs
+
+
+def test_a_state_from_after_the_warm_up_frees_the_order(orders):
+    count, _ = orders
+    source = HostSource(4099, 10, seed=1, epoch_steps=500)
+    source.take()
+    assert count() == 1
+    source.restore(600)
+    assert count() == 0
 
 
 @BOTH

@@ -28,7 +28,7 @@ def test_splitmix64_is_the_published_one():
 
     for _ in range(3):
         x = (x + rng._GOLDEN) % 2**64
-        t = rng._mix_tensor(torch.tensor([rng._signed(x)]))
+        t = rng._mix_tensor(torch.tensor([rng.as_int64(x)]))
         out.append(int(t) % 2**64)
     assert out == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 

@@ -340,6 +340,15 @@ def test_a_state_is_a_moment():
     assert torch.equal(saved["weights"], torch.ones(10).double())
 
 
+@REPLACEMENT
+def test_steps_beyond_2_to_the_31(replacement):
+    sampler = WeightedSampler(uneven(20), 3, replacement=replacement)
+    sampler.load_state_dict(sampler.state_dict() | {"step": 2**31 - 2})
+    found = [tuple(batch) for _ in range(4) for batch in sampler]
+    assert len(found) == 28
+    assert len(set(found)) > 20  # not the same random numbers again and again
+
+
 def bad_state(path, value):
     def change(state):
         part = state

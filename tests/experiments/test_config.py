@@ -63,6 +63,8 @@ def test_settings_of_a_method_are_options():
         (f"{SHORT} seed=4-2", "seed=4-2 names no seed"),
         (f"{SHORT} lr=0.1 lr=0.2", "lr is given twice.*lr=a,b"),
         (f"{SHORT} resident=1", "unknown setting of emais 'resident'"),
+        (f"{SHORT} num_steps=9 effective_steps=True", "ends at equal progress with schedule=progress"),
+        (f"{SHORT} sharded=True", "unknown setting of emais 'sharded'"),
         (f"{SHORT} seed", "key=value pairs, got 'seed'"),
         ("data=digits model=perceptron", "lacks method="),
         ("data=digits", "lacks model=, method="),

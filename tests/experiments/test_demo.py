@@ -82,7 +82,7 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
     out = tmp_path / "new" / "demo.html"
     settings = demo.run_demo("digits", seeds=2, steps=40, out=out)
     assert [(s.config.method, r["seed"]) for s in settings for r in s.records] == [
-        (m, s) for m in demo.METHODS for s in (0, 1)
+        (m, s) for m in demo.DEMO_METHODS for s in (0, 1)
     ]
     assert torch.get_num_threads() == threads
     printed = capsys.readouterr().out
@@ -104,7 +104,7 @@ def test_the_runs_of_the_demo_are_records_like_all_others(tmp_path: Path, capsys
     runs, page = tmp_path / "demo.jsonl", tmp_path / "report.html"
     runs.write_text("what was there before\n")
     demo.run_demo("digits", seeds=1, steps=20, out=runs.with_suffix(".html"))
-    assert [r["method"] for r in Results(runs).read()] == list(demo.METHODS)
+    assert [r["method"] for r in Results(runs).read()] == list(demo.DEMO_METHODS)
     assert Results(runs).count() == 3
     capsys.readouterr()
     report(runs, page)
@@ -140,7 +140,7 @@ def test_unknown_data() -> None:
 
 def test_the_methods_take_turns_at_going_first() -> None:
     configs = demo.DEMOS["digits"].configs(seeds=2, num_steps=10)
-    assert [c.method for c in configs] == [*demo.METHODS, *reversed(demo.METHODS)]
+    assert [c.method for c in configs] == [*demo.DEMO_METHODS, *reversed(demo.DEMO_METHODS)]
 
 
 # ---- training

@@ -141,6 +141,7 @@ def test_what_a_log_is(path):
     assert is_log(path)
 
 
+@pytest.mark.launched
 def test_the_command_stops_at_ctrl_c_and_leaves_one_file(path, tmp_path):
     add(path, 3, loss=1.0)
     out = tmp_path / "page.html"
@@ -176,6 +177,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.launched
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_at_the_very_moment_of_the_address_leaves_the_file(path, tmp_path, name):
     add(path, 3, loss=1.0)

@@ -188,7 +188,7 @@ def test_adjusted_probabilities_of_hostile_weights(weights, N):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: F.adjusted_probabilities(torch.ones(3), 4), "batch_size=4 is above kappa .* take a smaller"),
+        (lambda: F.adjusted_probabilities(torch.ones(3), 4), "batch_size=4 is above kappa .* Take a smaller"),
         (lambda: F.adjusted_probabilities(torch.ones(3), 0), "batch_size must be .* got 0"),
         (lambda: F.adjusted_probabilities(torch.ones(3), 2, 0), "kappa must be .* got 0"),
         (lambda: F.adjusted_probabilities(torch.ones(0), 1), r"got \(0,\)"),

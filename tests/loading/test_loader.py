@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import emais
 from emais import EmaisError
-from emais.loading.by_value import ROOM, by_value, is_plain
+from emais.loading.by_value import COPIED_BYTES, by_value, is_plain
 
 
 class Squares(Dataset):
@@ -113,7 +113,7 @@ def all_kinds(samples):
         "flags": (i > 3, [i.to(torch.bfloat16), i.half(), torch.tensor(3.5), torch.empty(0, 2)]),
         "columns": i.repeat(4, 1).t(),
         "image": torch.ones(2, 3, 4, 4).contiguous(memory_format=torch.channels_last),
-        "large": torch.full((ROOM + 1,), 7, dtype=torch.uint8),
+        "large": torch.full((COPIED_BYTES + 1,), 7, dtype=torch.uint8),
         "leaf": torch.nn.Parameter(torch.ones(2)),
         "phase": i * 1j,
         "pair": Pair(i, i + 1),
@@ -135,7 +135,7 @@ def shifted(samples):
 
 
 def with_preview(samples):
-    images = torch.stack([s[0] for s in samples]).float().repeat(ROOM // 8, 1).t().contiguous()
+    images = torch.stack([s[0] for s in samples]).float().repeat(COPIED_BYTES // 8, 1).t().contiguous()
     return {"images": images, "preview": images[:2]}
 
 
@@ -185,8 +185,8 @@ def test_workers_send_what_the_collate_function_made():
     ("x", "small"),
     [
         (torch.ones(3), True),
-        (torch.ones(ROOM, dtype=torch.uint8), True),
-        (torch.ones(ROOM + 1, dtype=torch.uint8), False),
+        (torch.ones(COPIED_BYTES, dtype=torch.uint8), True),
+        (torch.ones(COPIED_BYTES + 1, dtype=torch.uint8), False),
         (torch.ones(3, dtype=torch.bfloat16), False),
         (torch.ones(3, requires_grad=True), False),
         (torch.ones(2, 3).t(), False),
@@ -203,10 +203,10 @@ def test_what_is_sent_by_value(x, small):
 
 def test_a_minibatch_is_sent_by_value_up_to_a_limit():
     """All of its tensors together; and a list of numbers is not gone through."""
-    half = torch.ones(ROOM // 2, dtype=torch.uint8)
+    half = torch.ones(COPIED_BYTES // 2, dtype=torch.uint8)
     names = ["a", torch.ones(1)]
     packed = by_value([half, half.clone(), torch.ones(1), torch.empty(0), Pair(half, half), names])
-    assert [type(x).__name__ for x in packed[:4]] == ["Parcel", "Parcel", "Tensor", "Parcel"]
+    assert [type(x).__name__ for x in packed[:4]] == ["PipedTensor", "PipedTensor", "Tensor", "PipedTensor"]
     assert packed[4].i is packed[4].x is half
     assert packed[5] is names
     assert isinstance(by_value(Pair(torch.ones(1), torch.ones(1))).x, type(packed[0]))

@@ -350,7 +350,7 @@ def test_a_refresh_in_parts_is_that_of_all(resident, monkeypatch):
         return imp.state_dict()["state"]
 
     whole = refreshed()
-    monkeypatch.setattr("emais.observing.refreshing.CHUNK", 7)
+    monkeypatch.setattr("emais.observing.refreshing.LEARNT_AT_ONCE", 7)
     parts = refreshed()
     for name in ("means", "last_step", "moments"):
         assert torch.equal(whole[name], parts[name])

@@ -93,7 +93,7 @@ def test_it_falls_back_and_returns(resident):
         draw = imp.draw()
         norms = learnt.flip(0) if 100 <= k < 900 else learnt
         z = torch.zeros(10, 1, requires_grad=True)
-        imp.loss(z.squeeze(1) * norms[draw.index], z, draw)
+        imp.observe(z.squeeze(1) * norms[draw.index], z, draw)
         manual.lr_scale()
         uniform.append(bool((draw.r == 1).all()))
     assert not any(uniform[25:100])
@@ -116,7 +116,7 @@ def test_the_warm_up_does_not_count(resident):
     for _ in range(300):
         draw = imp.draw()
         z = torch.zeros(32, 1, requires_grad=True)
-        imp.loss(z.squeeze(1) * norms[draw.index], z, draw)
+        imp.observe(z.squeeze(1) * norms[draw.index], z, draw)
         manual.lr_scale()
     assert imp.diagnostics.fallback_steps == 0
     assert not bool((draw.r == 1).all())
@@ -135,7 +135,7 @@ def test_a_sampler_with_a_bound_is_judged_with_it(resident):
         draw = imp.draw()
         norms[:4] = 1e-4 if k < 20 else 1.0
         z = torch.zeros(10, 1, requires_grad=True)
-        imp.loss(z.squeeze(1) * norms[draw.index], z, draw)
+        imp.observe(z.squeeze(1) * norms[draw.index], z, draw)
         manual.lr_scale()
     square = norms.double().square()
     alone, mixed = (float((square / (200 * q)).mean()) for q in (p, 0.75 * p + 0.25 / 200))

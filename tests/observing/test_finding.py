@@ -12,9 +12,9 @@ from emais.observing.stretch import NORMAL, Stretch
 NONE = Stretch()
 
 
-def found(gain, error=0.01, best=None, before=NONE, size=32.0, **more):
+def found(gain, error=0.01, best=None, before=NONE, size=32.0, alignment=0.1, **more):
     """A finding of 100 steps; best: the bound over the minibatch size."""
-    latest = Stretch(gain, error, gain if best is None else best)
+    latest = Stretch(gain, error, gain if best is None else best, alignment)
     settings = {"steps": 100, "epochs": 10.0, "needed": 20, "share": 0.01, "measured": True, "finite": True}
     return Finding.of(latest, before, size, **settings | more)
 
@@ -30,9 +30,33 @@ def test_a_gain_that_is_likely_is_not_called_nothing():
 
 @pytest.mark.parametrize(("gain", "nothing"), [(0.9, True), (1.0, True), (1.07, True), (1.09, False), (1.2, False)])
 def test_nothing_to_gain_is_said_where_even_the_high_end_is_close(gain, nothing):
-    text = str(found(gain))
+    text = str(found(gain, before=Stretch(gain, 0.01, gain), epochs=20.0))
     assert ("nothing to gain: train as you do" in text) == nothing
     assert ("would not help you, this will not" in text) == (not nothing)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "before", "words"),
+    [
+        (19.9, Stretch(1.0, 0.01, 1.0), "about the same before"),
+        (100.0, Stretch(0.85, 0.01, 1.0), "still rising"),
+        (100.0, Stretch(1.0, 0.2, 1.0), "too few steps to see where it goes"),
+        (100.0, NONE, ""),
+    ],
+)
+@pytest.mark.parametrize("measured", [True, False])
+def test_nothing_to_gain_is_no_verdict_before_enough_epochs_or_while_it_may_rise(epochs, before, words, measured):
+    text = str(found(1.0, before=before, epochs=epochs, measured=measured))
+    assert "nothing to gain so far" in text
+    assert words in text
+    assert "train as you do" not in text
+    if measured:
+        assert "It often takes many epochs: audit as many as you would train." in text
+
+
+def test_a_trend_that_falls_is_no_reason_to_go_on():
+    text = str(found(1.0, before=Stretch(1.2, 0.01, 1.3), epochs=20.0))
+    assert "train as you do. It is falling: before it was 38." in text
 
 
 def test_a_gain_is_told_with_what_it_is_good_for():
@@ -41,7 +65,16 @@ def test_a_gain_is_told_with_what_it_is_good_for():
     assert "If a minibatch of 59 at the matching learning rate would not help you, this will not." in text
     assert "no accuracy and no saved steps" in text
     assert "little" not in text
-    assert "That is little." in str(found(34.5 / 32, 0.02))
+    little = Stretch(34.5 / 32, 0.02)
+    assert "That is little so far. It often takes many epochs" in str(found(little.ratio, 0.02, before=little))
+    assert "That is little. It was" in str(found(little.ratio, 0.02, before=little, epochs=20.0))
+
+
+@pytest.mark.parametrize(("gain", "alignment", "said"), [(2.0, 0.95, True), (2.0, 0.5, False), (1.02, 0.95, False)])
+def test_logits_whose_gradients_agree_say_little_of_the_parameters(gain, alignment, said):
+    finding = found(gain, alignment=alignment)
+    assert finding.alignment == alignment
+    assert ("the gradients of the logits, which nearly all point the same way" in str(finding)) == said
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,12 @@ def test_emais_lists_algorithm_1s_numbers(task):
         assert sample.deviation == pytest.approx(float(imp.scores.var[sample.index].sqrt()))
 
 
+def test_losses_that_are_neither_a_tensor_nor_a_function(task):
+    imp = emais.EMAIS(96, batch_size=8)
+    with pytest.raises(emais.EmaisError, match=r"losses must be a tensor .* or a function .*, got list"):
+        imp.samples(losses=[0.5] * 96)
+
+
 @pytest.mark.parametrize("name", KEEPS)
 def test_looking_changes_nothing(task, name):
     """A run that was looked at draws what one that was not does."""

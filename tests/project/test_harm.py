@@ -164,7 +164,7 @@ def test_the_command_skips_what_is_not_installed_and_prints_a_table(harm, one_th
     out = capsys.readouterr().out
     assert "sst2 is skipped: no train.tsv of SST-2" in out
     assert out.count("seed 0") == len(ENTRIES)
-    assert "| diabetes, regression | SGD-Scan, shortened |" in out
+    assert "| diabetes (regression) | SGD-Scan, shortened |" in out
     with pytest.raises(SystemExit):
         harm.__main__.main(["--only", "vine", *options])
     assert "unknown problem 'vine'" in capsys.readouterr().err

@@ -93,10 +93,14 @@ SAME_MEANING = {
 
 def test_no_two_modules_give_a_name_different_meanings():
     places: dict[str, list[str]] = {}
-    for path in sorted(EXPERIMENTS.rglob("*.py")):
+    for path in sorted(ROOT.rglob("*.py")):
         for name in public_names(path) - SAME_MEANING:
-            places.setdefault(name, []).append(path.relative_to(EXPERIMENTS).as_posix())
+            places.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
     assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
+def test_names_of_modules_say_what_is_in_them():
+    assert not [path for path in ROOT.rglob("*.py") if {"more", "own"} & set(path.stem.split("_"))]
 
 
 def test_no_module_is_over_300_lines():

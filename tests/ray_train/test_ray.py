@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -11,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from places import ROOT
+from scripts import run_script, torchrun
 
 EXAMPLES = ROOT / "examples"
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +32,7 @@ def run(folder, *command):
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
     }
     environment = os.environ | {name: str(value) for name, value in settings.items()}
-    found = subprocess.run(
-        [sys.executable, *map(str, command)], capture_output=True, text=True, timeout=200, env=environment
-    )
+    found = run_script(list(map(str, command)), env=environment)
     assert found.returncode == 0, found.stderr
     return found.stdout
 
@@ -49,7 +46,7 @@ def numbers(printed):
 def undisturbed(folder):
     """(last checkpoint, numbers) under torchrun, without Ray."""
     path = folder / "undisturbed.pt"
-    printed = run(folder, *TORCHRUN, EXAMPLES / "distributed_restart.py", "--checkpoint", path)
+    printed = run(folder, *torchrun(2, EXAMPLES / "distributed_restart.py", "--checkpoint", path))
     return torch.load(path), numbers(printed)
 
 
@@ -70,7 +67,7 @@ def check_equal(one, other, path="state"):
 def test_ray_train_is_torchrun(folder, undisturbed, kill_at):
     storage = folder / f"killed-at-{kill_at}"
     options = ["--kill-at", kill_at] if kill_at else []
-    printed = run(folder, EXAMPLES / "distributed_ray.py", "--storage", storage, *options)
+    printed = run(folder, sys.executable, EXAMPLES / "distributed_ray.py", "--storage", storage, *options)
     begun = int(re.search(r"steps (\d+) to 378", printed)[1])
     if kill_at:
         # Ray asks its workers for their reports now and then: the latest before a death may be lost with the worker

@@ -35,8 +35,13 @@ def both(compute):
         lambda a, x: a.moments(x[0], abs(x[1])),
         lambda a, x: a.number(x[0, 1] * 2),
         lambda a, x: a.count(x > 0),
+        lambda a, x: a.one(2.5),
+        lambda a, x: a.one(a.number(x[0, 1])),
+        lambda a, x: a.largest((x[0], x[1] * 2)),
         lambda a, x: a.finite(x / 0.5),
         lambda a, x: a.finite(a.where(x > 0, x, float("nan"))),
+        lambda a, x: a.finite(a.where(x > 0, x, -float("inf"))),
+        lambda a, x: a.finite(x[0, :0]),
         lambda a, x: a.row(x, torch.tensor([1])),
         lambda a, x: a.take((x, x[0]), a.array(torch.tensor([2, 0, 2])))[0],
         lambda a, x: a.copy(x),
@@ -47,6 +52,14 @@ def test_both_kinds_give_the_same(compute):
     host, device = both(compute)
     assert host.dtype == device.dtype or host.dim() == 0
     torch.testing.assert_close(host, device, check_dtype=False)
+
+
+@pytest.mark.parametrize("arrays", KINDS)
+@pytest.mark.parametrize("known", [True, False])
+def test_blend_moves_a_share_of_the_way_where_it_is_known(arrays, known):
+    old, new = torch.tensor([1.0, 2.0]), torch.tensor([3.0, float("inf") if not known else 2.0])
+    arrays.blend(arrays.array(old), arrays.array(new), 0.25, arrays.finite(arrays.array(new)))
+    assert old.tolist() == ([1.5, 2.0] if known else [1.0, 2.0])
 
 
 @pytest.mark.parametrize("arrays", KINDS)
@@ -112,7 +125,7 @@ def test_a_sample_takes_its_first_usable_value(n, samples, share, monkeypatch):
         index, usable, value = torch.randint(samples, (n,)), torch.rand(n) < share, torch.rand(n) + 1
         want = by_hand(index, usable, value)
         for pairs in (n, 0):  # comparing each with each, and sorting
-            monkeypatch.setattr(rows_module, "PAIRS", pairs)
+            monkeypatch.setattr(rows_module, "FEW_PLACES", pairs)
             for rows, x in (
                 (HostRows(index.numpy(), usable.numpy()), value.numpy()),
                 (DeviceRows(index, usable), value),

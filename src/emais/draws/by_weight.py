@@ -9,7 +9,7 @@ from torch import Tensor
 from ..errors import EmaisError
 from .distinct import draw_distinct
 from .host_tree import WideTree
-from .uniforms import Uniforms, mix
+from .uniforms import Uniforms, as_int64, mix
 
 TURNS = 2**32  # random numbers of a step without replacement come in turns; their counter is step * TURNS + turn
 
@@ -57,5 +57,5 @@ class DrawsByWeight:
         return index, np.full(len(index), np.nan, dtype=np.float32)
 
     def _turn(self, step: int, turn: int) -> np.ndarray:
-        counter = torch.tensor(step * TURNS + turn, dtype=torch.int64, device="cpu")
+        counter = torch.tensor(as_int64(step * TURNS + turn), dtype=torch.int64, device="cpu")
         return self._more(counter).numpy()

@@ -69,10 +69,10 @@ class DeviceTree(WeightTree):
         for tier in reversed(range(self.tiers - 1)):
             rows = self.sums[tier].view(-1, self.width)
             block = rows.index_select(0, node + level * (len(rows) // len(self.exponents)))
-            node = node * self.width + _pick(block, u[tier + 1]).squeeze(1)
+            node = _pick(block, u[tier + 1]).squeeze(1).add(node, alpha=self.width)
         block = self.table.index_select(0, node).pow_(self._e.index_select(0, level))
         col = _pick(block, u[-1])
-        index, value = node * self.width + col.squeeze(1), block.gather(1, col).squeeze(1)
+        index, value = col.squeeze(1).add(node, alpha=self.width), block.gather(1, col).squeeze(1)
         if offset is not None:
             spread = ((place - total) / offset).clamp(0, self.num_samples - 1).nan_to_num_(0).long()
             index = torch.where(place < total, index, spread)

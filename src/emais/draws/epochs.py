@@ -20,31 +20,38 @@ class Epochs:
 
     def __init__(self, num_samples: int, batch_size: int, seed: int) -> None:
         self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
-        self._orders: dict[int, Tensor] = {}
+        self._epoch = self._step = -1  # those of the order and of the minibatch that are here
+        self._order = self._minibatch = torch.empty(0, dtype=torch.int64, device="cpu")
 
     def __call__(self, step: int) -> Tensor:
         """Indices (N,) int64 of this step, from 1."""
+        if step != self._step:  # else it is made again, and an epoch that it has finished is no longer here
+            self._minibatch, self._step = self._cut(step), step
+        return self._minibatch.clone()
+
+    def _cut(self, step: int) -> Tensor:
         start, parts = (step - 1) * self.batch_size, []
         stop = start + self.batch_size
         while start < stop:
             epoch, offset = divmod(start, self.num_samples)
-            part = self._order(epoch)[offset : offset + stop - start]
-            parts.append(part)
-            start += len(part)
-        return torch.cat(parts).long()
+            # copied: a view would keep the whole order of a finished epoch beside that of the next
+            parts.append(self._order_of(epoch)[offset : offset + stop - start].to(torch.int64, copy=True))
+            start += len(parts[-1])
+        return torch.cat(parts)
 
     def table(self, num_steps: int) -> Tensor:
         """The first `num_steps` minibatches, (num_steps, N) int32, for draws that never leave the device."""
         return torch.stack([self(step).int() for step in range(1, num_steps + 1)])
 
-    def _order(self, epoch: int) -> Tensor:
-        if epoch not in self._orders:
-            self._orders = {e: o for e, o in self._orders.items() if e >= epoch - 1}
+    def _order_of(self, epoch: int) -> Tensor:
+        if epoch != self._epoch:
+            self.forget()  # first, so that there are never two
             generator = torch.Generator("cpu").manual_seed(mix(self.seed, epoch, 0) >> 1)
             dtype = torch.int32 if self.num_samples < 2**31 else torch.int64
-            self._orders[epoch] = torch.randperm(self.num_samples, generator=generator, dtype=dtype, device="cpu")
-        return self._orders[epoch]
+            self._order = torch.randperm(self.num_samples, generator=generator, dtype=dtype, device="cpu")
+            self._epoch = epoch
+        return self._order
 
     def forget(self) -> None:
-        """Free the shuffled orders, which can be made again."""
-        self._orders.clear()
+        """Free the shuffled order, which can be made again."""
+        self._epoch, self._order = -1, self._order[:0].clone()

@@ -81,6 +81,7 @@ class HostSource:
     def restore(self, step: int) -> None:
         """Go on after this step."""
         self.step, self.ready = step, False
+        self._epochs.forget()  # the warm-up may be over by then
 
 
 class DeviceSource:
@@ -111,24 +112,26 @@ class DeviceSource:
         self._uniforms = Uniforms(seed, 3, batch_size, device)
         self._index = torch.empty(batch_size, dtype=torch.int64, device=device)
         self._r = torch.ones(batch_size, dtype=torch.float32, device=device)
+        self._one = torch.ones((), dtype=torch.float32, device=device)
 
     def prepare(self) -> None:
         """Make the draw of the next step."""
-        index, r = self._draw(self.step + 1)
+        index, r = self._draw(self.step)
         self._index.copy_(index)
         self._r.copy_(r)
         self.ready = True
 
-    def _draw(self, step: Tensor) -> tuple[Tensor, Tensor]:
+    def _draw(self, done: Tensor) -> tuple[Tensor, Tensor]:
+        """The draw that comes after so many steps."""
         if self._order is None:
-            return self._sample(step)
-        row = (step - 1).clamp(max=len(self._order) - 1).view(1)
+            return self._sample(done + 1)
+        row = done.clamp(max=len(self._order) - 1).view(1)
         scanned = self._order.index_select(0, row).view(-1).long()
         if self.epoch_steps is None:
             return scanned, self._r
-        index, r = self._sample(step)
-        scanning = step <= self.epoch_steps
-        return torch.where(scanning, scanned, index), torch.where(scanning, 1.0, r)
+        index, r = self._sample(done + 1)
+        scanning = done < self.epoch_steps
+        return torch.where(scanning, scanned, index), torch.where(scanning, self._one, r)
 
     def _sample(self, step: Tensor) -> tuple[Tensor, Tensor]:
         u = self._uniforms(step)

@@ -16,8 +16,8 @@ _WORD = 1 << 64
 _BLOCK = 64
 
 
-def _signed(x: int) -> int:
-    """The int64 with the bits of x modulo 2^64: torch has no unsigned 64-bit arithmetic."""
+def as_int64(x: int) -> int:
+    """The number with the bits of x modulo 2^64: torch has no unsigned 64-bit arithmetic."""
     x %= _WORD
     return x - _WORD if x >= _WORD >> 1 else x
 
@@ -56,42 +56,42 @@ class Uniforms:
 
     def __init__(self, seed: int, rows: int, n: int, device: torch.device | str = "cpu") -> None:
         self._shape = (rows, n)
-        self._key = _signed(mix(seed))
-        self._stride = _signed(rows * n * _GOLDEN)
-        self._lanes = torch.arange(rows * n, device=device) * _signed(_GOLDEN) + self._key
+        self._key = as_int64(mix(seed))
+        self._stride = as_int64(rows * n * _GOLDEN)
+        self._lanes = torch.arange(rows * n, device=device) * as_int64(_GOLDEN) + self._key
         self._ahead = torch.arange(_BLOCK, device=device).unsqueeze(1) * self._stride
+        self._half = torch.full((), 0.5, dtype=torch.float64, device=device)
         self._block, self._numbers = -1, np.empty(0)
 
     def __call__(self, step: int | Tensor) -> Tensor:
         """Numbers of this step, (rows, n); a tensor step stays on its device."""
         if not isinstance(step, int):
-            return _to_unit(_mix_tensor(self._lanes + step * self._stride)).view(self._shape)
+            return self._to_unit(_mix_tensor(self._lanes.add(step, alpha=self._stride))).view(self._shape)
         return torch.from_numpy(self.host(step))
 
     def host(self, step: int) -> np.ndarray:
         """Numbers of this step, (rows, n), as a numpy array; made for many steps at once, as each is little work."""
         block, place = divmod(step, _BLOCK)
         if block != self._block:
-            start = _signed(block * _BLOCK * self._stride)
-            numbers = _to_unit(_mix_tensor(self._lanes + self._ahead + start))
+            start = as_int64(block * _BLOCK * self._stride)
+            numbers = self._to_unit(_mix_tensor(self._lanes + self._ahead + start))
             self._block, self._numbers = block, numbers.view(-1, *self._shape).cpu().numpy()
         found: np.ndarray = self._numbers[place]
         return found
 
+    def _to_unit(self, x: Tensor) -> Tensor:
+        """The upper 52 bits, as a signed number in [-2^51, 2^51), moved to [0, 1 - 2^-52].
+
+        With 52 bits, not 53, u * total < total holds in float64 for every total.
+        """
+        return self._half.add((x >> 12).double(), alpha=2.0**-52)
+
 
 def _mix_tensor(x: Tensor) -> Tensor:
-    x = _xor_shift(x, 30).mul_(_signed(_MUL1))
-    x = _xor_shift(x, 27).mul_(_signed(_MUL2))
+    x = _xor_shift(x, 30).mul_(as_int64(_MUL1))
+    x = _xor_shift(x, 27).mul_(as_int64(_MUL2))
     return _xor_shift(x, 31)
 
 
 def _xor_shift(x: Tensor, bits: int) -> Tensor:
     return x ^ ((x >> bits) & ((1 << (64 - bits)) - 1))  # the mask makes the arithmetic shift a logical one
-
-
-def _to_unit(x: Tensor) -> Tensor:
-    """The upper 52 bits, as a signed number in [-2^51, 2^51), moved to [0, 1 - 2^-52].
-
-    With 52 bits, not 53, u * total < total holds in float64 for every total.
-    """
-    return (x >> 12).double().mul_(2.0**-52).add_(0.5)

@@ -21,7 +21,7 @@ from .train.loop import initialised
 from .train.models import SMALL
 
 FITTING = {"digits": ("perceptron",), "fmnist": ("lenet5", "lenet5-relu")}  # the images of a data set
-EPOCHS = {"digits": 20, "fmnist": 5}  # N_ems of the small one rises for ten
+PILOT_EPOCHS = {"digits": 20, "fmnist": 5}  # N_ems of the small one rises for ten
 
 
 def print_audit(
@@ -46,7 +46,7 @@ def print_audit(
     whole_number("seed", seed, 0, 2**63 - 1)
     found = load(data, folder)
     dataset = TensorDataset(found.scaled(found.x_train), found.y_train)
-    steps = EPOCHS[data] * math.ceil(len(dataset) / size) if steps is None else positive_int("steps", steps)
+    steps = PILOT_EPOCHS[data] * math.ceil(len(dataset) / size) if steps is None else positive_int("steps", steps)
     net = initialised(SMALL[model], seed)
     optimizer = SGD(net.parameters(), lr=rate, momentum=0.9, weight_decay=demo.weight_decay)
     with one_thread():

@@ -14,7 +14,7 @@ from .analysis.harm_differences import Harm
 from .analysis.harm_runs import read_harm
 from .analysis.paper import SEEDS
 from .analysis.settings import STAR
-from .config import Config, choose
+from .config import Config, as_in_library, choose
 from .files import write_whole
 from .live import is_log, log_text
 from .report.figures import scatter
@@ -44,8 +44,8 @@ SUMMED = (
 
 def train(text: str, path: Path, device: str | None, folder: Path | None, budget: float | None) -> None:
     """Run all that the text describes, and print a line for each setting."""
-    configs = list({config.key(): config for config in parse(text)}.values())
-    device = check_options(device, budget)
+    configs = list({config.key(): config for config in map(as_in_library, parse(text))}.values())
+    device = usable_training_device(device, budget)
     must_be_file("--results", path, "runs.jsonl")
     results = Results(path)
     before = len(results.read())
@@ -62,7 +62,7 @@ def train(text: str, path: Path, device: str | None, folder: Path | None, budget
     print_summary(configs, results)
 
 
-def check_options(device: str | None, budget: float | None) -> str:
+def usable_training_device(device: str | None, budget: float | None) -> str:
     """The device to train on; says first of all what is wrong with what was asked for."""
     if budget is not None:
         positive_float("budget", budget)
@@ -98,7 +98,7 @@ def reproduce(
             "there is no folder results here, so everything would be run from the start: go to a clone of the "
             "repository, which has results, or say where they shall go with --results DIR"
         )
-    device = check_options(device, budget)
+    device = usable_training_device(device, budget)
     if label in ITEMS:
         reproduce_runs(label, folder, SEEDS if seeds is None else seeds, device, data, budget)
         return

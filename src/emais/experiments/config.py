@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import EmaisError, nearest, number_from_0, positive_float, positive_int, whole_number
@@ -14,16 +14,22 @@ from .data import DATA_NAMES
 MODELS = ("lenet5", "lenet5-relu", "resnet18", "resnet18-gn", "resnet50", "perceptron")
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("steps", "effective", "progress")
+GIVEN_BY_THE_RUN = {
+    "num_samples", "batch_size", "num_steps", "seed", "device", "resident", "effective_steps", "process_group",
+    "sharded", "timeout",
+}  # fmt: skip
 FOLLOWERS = {"emais": "sgd-uni", "progress": "sgd-scan"}  # what a run may follow, and which method does
+STEADY = {"sgd": "steady", "adam": "steady-sqrt"}  # EMAIS-auto's rule in the library, by optimizer
 
 
 @dataclass(frozen=True)
 class Config:
     """One training run.
 
-    momentum: of SGD; rule None: the method's own; refresh_every: steps between two updates of the statistics of all
-    samples, 0 for never; follow "emais": sgd-uni with the minibatch sizes that EMAIS's run of the same seed was worth;
-    follow "progress": sgd-scan shortened to the steps that EMAIS-auto's run at equal progress took with this seed;
+    momentum: of SGD; rule None: the method's own, for emais-auto that of emais, as in all tables that name no rule;
+    refresh_every: steps between two updates of the statistics of all samples, 0 for never; follow "emais": sgd-uni with
+    the minibatch sizes that EMAIS's run of the same seed was worth; follow "progress": sgd-scan shortened to the steps
+    that EMAIS-auto's run at equal progress took with this seed;
     schedule: the learning rate's cosine over "steps", or over "effective" ones, of which a step counts as many as its
     learning-rate factor, or over effective ones in a run that ends when they reach num_steps ("progress"); options:
     further settings of the method, e.g. tau.
@@ -63,16 +69,10 @@ class Config:
         if self.follow and FOLLOWERS.get(self.follow) != self.method:
             known = " and ".join(f"{method} can follow {leader!r}" for leader, method in FOLLOWERS.items())
             raise EmaisError(f"only {known}: got {self.method} following {self.follow!r}")
-        allowed = set(METHODS[self.method].settings()) - {
-            "num_samples",
-            "batch_size",
-            "num_steps",
-            "seed",
-            "device",
-            "resident",
-        }
+        if "effective_steps" in self.options:
+            raise EmaisError("a run here ends at equal progress with schedule=progress: leave effective_steps out")
         for option in self.options:
-            choose(f"setting of {self.method}", option, allowed)
+            choose(f"setting of {self.method}", option, options_of(self.method))
 
     def key(self) -> tuple[Any, ...]:
         """What tells this run from all others."""
@@ -94,6 +94,15 @@ KNOWN: dict[str, Iterable[str]] = {
 }
 
 
+def options_of(method: str) -> set[str]:
+    """The settings of a method that a run may give as its own.
+
+    >>> sorted(options_of("sgd-scan"))
+    ['max_scale', 'smoothing', 'unbiased']
+    """
+    return set(METHODS[method].settings()) - GIVEN_BY_THE_RUN
+
+
 def option_key(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The options of a run as a part of its key: sorted, and with tuples for lists, which files make of tuples.
 
@@ -101,6 +110,17 @@ def option_key(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
     [('factors', (1, 0.3)), ('window', 50)]
     """
     return sorted((name, tuple(v) if isinstance(v, list) else v) for name, v in options.items())
+
+
+def as_in_library(config: Config) -> Config:
+    """The same run with the learning-rate rule that its method has in the library, if it names none.
+
+    >>> as_in_library(Config("digits", "perceptron", "emais-auto")).rule
+    'steady'
+    """
+    if config.rule is None and METHODS[config.method].rule == "steady":
+        return replace(config, rule=STEADY[config.optimizer])
+    return config
 
 
 def choose(what: str, value: object, known: Iterable[str]) -> None:

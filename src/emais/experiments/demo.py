@@ -27,7 +27,7 @@ from .runs.provenance import processor
 from .runs.runner import run_all
 from .runs.store import Record, Results
 
-METHODS: dict[str, dict[str, str]] = {  # with the settings of their runs; EMAIS-auto as a user of the library has it
+DEMO_METHODS: dict[str, dict[str, str]] = {  # with settings; EMAIS-auto as a user of the library has it
     "sgd-scan": {},
     "emais": {},
     "emais-auto": {"rule": "steady", "schedule": "progress"},
@@ -53,9 +53,9 @@ class Demo:
         """All runs, seed by seed; the methods take turns at going first, so that none gains from a warm machine."""
         shared = {"lr": self.lr, "weight_decay": self.weight_decay, "batch_size": self.batch_size}
         return [
-            Config(self.data, self.model, method, num_steps=num_steps, seed=seed, **shared, **METHODS[method])  # type: ignore[arg-type]
+            Config(self.data, self.model, method, num_steps=num_steps, seed=seed, **shared, **DEMO_METHODS[method])  # type: ignore[arg-type]
             for seed in range(seeds)
-            for method in list(METHODS)[:: -1 if seed % 2 else 1]
+            for method in list(DEMO_METHODS)[:: -1 if seed % 2 else 1]
         ]
 
 

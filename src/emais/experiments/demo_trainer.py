@@ -26,7 +26,7 @@ class PlainLoop:
 
     def __init__(self, group: Sequence[Config], data: Data, device: torch.device | str, results: Results) -> None:
         for config in group:
-            check_settings(config)
+            check_demo_config(config)
         self._group, self._data = group, data
         self._runs: list[Run] = []
 
@@ -45,7 +45,7 @@ class PlainLoop:
             yield config, result_of(run)
 
 
-def check_settings(config: Config) -> None:
+def check_demo_config(config: Config) -> None:
     """Refuse settings that the loop would leave aside."""
     plain = Config(config.data, config.model, config.method, **{name: getattr(config, name) for name in TAKEN})
     if config != plain or config.model not in SMALL or config.schedule == "effective":

@@ -19,7 +19,7 @@ RECENT = 30.0  # seconds that the rate is taken over, so that a slow start is so
 BAR = 24  # characters, where the terminal is wide enough
 
 
-class Progress:
+class ProgressLine:
     """Counts steps and runs, and shows them on stderr with the rate and the time left.
 
     total_steps: steps of all runs together; total_runs: how many runs there are, 0 where there is but one thing to
@@ -27,7 +27,7 @@ class Progress:
     printed next starts on a clean one. Once the stream is closed, it prints nothing, and the work goes on.
 
     >>> import io
-    >>> with Progress(total_steps=20, total_runs=2, stream=io.StringIO()) as progress:
+    >>> with ProgressLine(total_steps=20, total_runs=2, stream=io.StringIO()) as progress:
     ...     progress.advance(10)
     ...     progress.finish_run()
     >>> progress.steps, progress.runs
@@ -52,7 +52,7 @@ class Progress:
         self._own = 0  # steps that were made here
         self._marks = deque([(self._start, 0)])  # (time, steps) about once a second, the recent ones
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:

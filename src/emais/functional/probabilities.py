@@ -62,7 +62,7 @@ def check_flattening(num_samples: int, batch_size: int, kappa: float) -> None:
     """
     if batch_size > kappa * num_samples * BOUND_SLACK:
         raise EmaisError(
-            f"batch_size={batch_size} is above kappa * num_samples = {kappa:g} * {num_samples}: no distribution "
-            f"keeps every sample to {kappa:g} expected copies a minibatch; take a smaller batch_size or "
+            f"batch_size={batch_size} is above kappa * num_samples = {kappa:g} * {num_samples}: with so few samples, "
+            f"each would be drawn more than {kappa:g} times a minibatch. Take a smaller batch_size, or, to allow it, "
             f"kappa of at least {math.ceil(1e5 * batch_size / num_samples) / 1e5}"
         )

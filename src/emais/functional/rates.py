@@ -15,7 +15,8 @@ LR_RULES = ("linear", "sqrt", "gain", "none")
 MAX_SCALE = 32.0
 STEADY_MAX = 10.0  # bound of the steady rules
 CLEARLY = 0.01  # of E|g|^2: a smaller variance is not clearly above 0
-ROUNDING = 1e-6  # of |mu|^2: a smaller trace is noise
+TRACE_ROUNDING = 1e-6  # of |mu|^2: a smaller trace is noise
+TINY, LARGE = 1e-300, 1e300
 
 
 def effective_batch_size(traces: VarianceTraces, batch_size: float) -> Tensor:
@@ -71,12 +72,12 @@ def scale_ratio(traces: VarianceTraces, rule: str) -> Any:
     if rule not in LR_RULES:
         raise EmaisError(f"rule must be one of {', '.join(LR_RULES)}, got {rule!r}")
     # a smaller tr_is is what rounding leaves of a difference of equals: minibatches of one sample, or alike
-    least = 0 if traces.mean_sq is None else ROUNDING * traces.mean_sq
+    least = 0 if traces.mean_sq is None else TRACE_ROUNDING * traces.mean_sq
     if isinstance(traces.tr_is, Tensor):
         ratio: Any = traces.tr_unif / torch.where(traces.tr_is > least, traces.tr_is, float("nan"))
     else:
         ratio = traces.tr_unif / traces.tr_is if traces.tr_is > least else float("nan")
-    return ratio if rule == "linear" else root(_bounded(ratio, low=0.0))  # a ratio below 0 has no root
+    return ratio if rule == "linear" else root(bounded(ratio, low=0.0))  # a ratio below 0 has no root
 
 
 def moment_gain(uniform: Any, drawn: Any, mean: Any, batch_size: float) -> Any:
@@ -93,7 +94,7 @@ def moment_gain(uniform: Any, drawn: Any, mean: Any, batch_size: float) -> Any:
     Not in the paper: RAIS (Johnson and Guestrin, 2018)
     """
     gain = 1 + _divide(uniform - drawn, batch_size * mean)
-    return _bounded(gain, low=1.0)
+    return bounded(gain, low=1.0)
 
 
 def steady_gain(uniform: Any, drawn: Any, mean: Any, batch_size: float) -> Any:
@@ -112,8 +113,8 @@ def steady_gain(uniform: Any, drawn: Any, mean: Any, batch_size: float) -> Any:
 
     Not in the paper: the gain of AdaScale (Johnson et al., 2020) and RAIS, with the bias taken out; docs/math.md
     """
-    signal = (batch_size - 1) * _bounded(mean, low=0.0)
-    gain = _bounded(_divide(uniform + signal, drawn + signal), low=1.0)
+    signal = (batch_size - 1) * bounded(mean, low=0.0)
+    gain = bounded((uniform + signal) / bounded(drawn + signal, low=TINY), low=1.0, high=LARGE)  # always finite
     return _choose(uniform - mean > CLEARLY * uniform, gain, 1.0)
 
 
@@ -151,7 +152,7 @@ def _choose(good: Any, value: Any, otherwise: float) -> Any:
     return torch.where(good, value, otherwise) if isinstance(good, Tensor) else value if good else otherwise
 
 
-def _bounded(x: Any, low: float | None = None, high: float | None = None) -> Any:
+def bounded(x: Any, low: float | None = None, high: float | None = None) -> Any:
     """x between these bounds; NaN stays."""
     if isinstance(x, Tensor):
         return x.clamp(low, high)

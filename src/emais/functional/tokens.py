@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import EmaisError, number_from_0, positive_int
 
-ROOM = 1 << 21  # numbers of a chunk: 8 MiB in float32
+CHUNK_NUMBERS = 1 << 21  # numbers of a chunk: 8 MiB in float32
 
 
 class TokenLosses(NamedTuple):
@@ -49,7 +49,7 @@ def token_cross_entropy(
     Paper: sec:approx_by_logit, for sequences
     """
     _check(logits, labels, r, reduction)
-    chunk = max(1, ROOM // logits.shape[2]) if chunk is None else positive_int("chunk", chunk)
+    chunk = max(1, CHUNK_NUMBERS // logits.shape[2]) if chunk is None else positive_int("chunk", chunk)
     smoothing = number_from_0("label_smoothing", label_smoothing, below=1)
     if shift:  # the labels, not the logits: the gradient of a slice would be padded to a second copy
         last = labels.new_full((len(labels), 1), ignore_index)

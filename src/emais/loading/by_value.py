@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ROOM = 1 << 19  # bytes of a minibatch up to which copying it beats sharing it
+COPIED_BYTES = 1 << 19  # bytes of a minibatch up to which copying it beats sharing it
 _NUMPY_HAS = frozenset(
     (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.half, torch.float, torch.double)
 )
@@ -23,7 +23,7 @@ def is_plain(x: Any) -> bool:
     return type(x) is Tensor and x.layout == torch.strided and not x.is_nested and not x.requires_grad
 
 
-class Parcel:
+class PipedTensor:
     """A tensor on its way from a worker, copied through the pipe: it is unpacked as a tensor again."""
 
     def __init__(self, x: Tensor) -> None:
@@ -35,11 +35,11 @@ class Parcel:
 
 
 def by_value(batch: Any) -> Any:
-    """The batch of a worker with its first small tensors packed as `Parcel`, up to `ROOM` bytes in all.
+    """The batch of a worker with its first small tensors packed as `PipedTensor`, up to `COPIED_BYTES` bytes in all.
 
     Lists, tuples and dicts are entered; other containers and special tensors are left as they are.
     """
-    return _pack(batch, [ROOM])
+    return _pack(batch, [COPIED_BYTES])
 
 
 def _pack(batch: Any, room: list[int]) -> Any:
@@ -56,4 +56,4 @@ def _pack(batch: Any, room: list[int]) -> Any:
     if batch.nbytes > room[0] or batch.is_neg():
         return batch
     room[0] -= batch.nbytes
-    return Parcel(batch)
+    return PipedTensor(batch)

@@ -21,7 +21,7 @@ FINISHED = (
     "this pass is empty: the steps so far are worth the effective_steps that were asked for. Leave a loop over epochs "
     "with `if imp.finished: break`"
 )
-UNSEEN = (
+UNSEEN_PASS = (
     "a whole pass went by and none of its minibatches was observed: train on imp.loss(losses, logits, draw), and "
     "evaluate with a DataLoader of your own, because a pass over this one counts as training steps"
 )
@@ -51,7 +51,7 @@ class EngineLoader(Loader):
         seen = engine.diagnostics.step
         yield from super().__iter__()
         if engine.diagnostics.step == seen < engine.step:
-            warnings.warn(UNSEEN, stacklevel=2)
+            warnings.warn(UNSEEN_PASS, stacklevel=2)
 
     def _selected(self, batch: Any, draw: Draw) -> tuple[Any, Draw]:
         """What of a minibatch is trained on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,7 @@ class PassTracker:
         self.current: Pass | None = None
         self._left: list[Draw] = []  # drawn and not delivered by an earlier pass
         self._resumed = 0  # minibatches of the next pass that were delivered before the state was saved
+        self._begun: deque[int] = deque(maxlen=8)  # steps before each of the latest passes
 
     @property
     def delivered(self) -> int:
@@ -58,15 +60,24 @@ class PassTracker:
             return self._resumed
         return self.current.delivered if self.current.remaining else 0
 
-    def begin(self, length: int, goes_on: bool) -> Pass:
+    def begin(self, length: int, goes_on: bool, step: int = 0) -> Pass:
         """Begin a pass of so many steps, with the draws whose minibatches never arrived before it.
 
-        goes_on: length is that of a whole pass, and one that was saved goes on where it was.
+        goes_on: length is that of a whole pass, and one that was saved goes on where it was. step: minibatches that
+        were handed out so far.
         """
         self._left = self.ahead()
         self.current = Pass(length, self._resumed % length if goes_on and length else 0)
+        self._begun.append(step - self._resumed)
         self._resumed = 0
         return self.current
+
+    def begun(self, step: int) -> int:
+        """How many steps there were before the pass that a step belongs to; 0 outside of passes.
+
+        Of the step, not of the pass under way: a step may be asked about when the next pass has begun.
+        """
+        return max((first for first in self._begun if first < step), default=0)
 
     def end(self, own: Pass) -> None:
         """A pass is over, or was left early: the next is a whole one. Of an older pass it says nothing."""
@@ -121,3 +132,4 @@ class PassTracker:
         self.current = None  # a pass that is under way has no say any more
         self._left = [make_draw(step, index.clone(), r.clone()) for step, index, r in rows]
         self._resumed = state["delivered"]
+        self._begun.clear()

@@ -11,10 +11,10 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from ..errors import EmaisError, UnknownOption
 from .by_index import GIVE_LENGTH, is_indexable
 
-OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "dataset")
+DECIDED_HERE = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "dataset")
 # a DataLoader's generator gave its order and seeded its workers: both follow from the engine's seed now
-_NOT_TAKEN = (*OURS, "generator")
-_FOR_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
+_NOT_TAKEN = (*DECIDED_HERE, "generator")
+FOR_WORKERS = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
 
 
 def check_dataset(dataset: Any, num_samples: int, what: str = "engine") -> None:
@@ -60,10 +60,10 @@ def check_engine(engine: Any, score: Any) -> None:
 
 def check_options(options: dict[str, Any], what: str = "engine") -> None:
     """Refuse DataLoader options that are the engine's, or another `what`'s, to decide, and unknown ones."""
-    known = set(inspect.signature(DataLoader).parameters) - set(OURS)
+    known = set(inspect.signature(DataLoader).parameters) - set(DECIDED_HERE)
     for name in options:
-        if name in OURS:
-            raise EmaisError(f"{name} is the {what}'s to decide, which draws the minibatches: leave it out here")
+        if name in DECIDED_HERE:
+            raise EmaisError(f"{name} is the {what}'s to decide, because it draws the minibatches: leave it out here")
         if name not in known:
             raise UnknownOption("loader()", name, known)
 
@@ -84,7 +84,7 @@ def take_over(
     check_batch_size(loader, batch_size, what)
     taken = {name: getattr(loader, name, default) for name, default in _defaults().items()}
     if not options.get("num_workers", taken["num_workers"]):
-        taken = {name: value for name, value in taken.items() if name not in _FOR_WORKERS}
+        taken = {name: value for name, value in taken.items() if name not in FOR_WORKERS}
     return taken | options
 
 

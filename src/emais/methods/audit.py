@@ -10,7 +10,7 @@ from ..observing.finding import Finding
 from ..observing.observation import Observation
 from ..observing.projection import Projection
 from ..statistics.arrays import Array
-from ..statistics.limits import FROM_0, Limit
+from ..statistics.limits import Limit
 from .emais_auto import EMAISAuto
 
 
@@ -33,7 +33,10 @@ class Audit(EMAISAuto):
 
     def __init__(self, num_samples: int, batch_size: int = 128, num_steps: int | None = None, **options: Any) -> None:
         super().__init__(num_samples, batch_size, num_steps, **options)
-        self._projection = Projection(self.num_samples, self.draw_size, not self.scans, self.arrays)
+        # plain training has some statistics after an epoch; the pilot draws by them after its warm-up
+        plain = -(-self.num_samples // self.draw_size) if self.scans else self.epoch_steps or 0
+        epoch = self.epoch_length
+        self._projection = Projection(self.num_samples, self.draw_size, not self.scans, plain, epoch, self.arrays)
 
     def weigh(self, observed: Observation) -> tuple[Array, Array]:
         """Project from the minibatch, then let the statistics take it in."""
@@ -72,7 +75,7 @@ class Audit(EMAISAuto):
 
     def limits(self, step: int) -> dict[str, Limit]:
         """Those of EMAIS-auto; sums of a minibatch may be anything."""
-        return super().limits(step) | {"projected_count": FROM_0, "projected": Limit(finite=False)}
+        return super().limits(step) | {"projected_count": Limit(0, step), "projected": Limit(finite=False)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""

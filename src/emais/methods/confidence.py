@@ -10,11 +10,12 @@ from ..errors import EmaisError
 from ..loading.draw import Draw
 from ..observing.observation import Observation
 from ..statistics.arrays import Array, Number
-from ..statistics.limits import ANY, FROM_0, Limit
+from ..statistics.limits import FROM_0, Limit
 from ..statistics.table import SampleTable
 from .weighted import Weighted
 
 _TOLERANCE = 0.02  # half-precision logits leave about 0.005
+_ROUNDING = 1e-5  # of a mean of numbers from 0 to 1
 
 
 class _OwnHistory(Weighted):
@@ -41,8 +42,8 @@ class _OwnHistory(Weighted):
         self._checked = False
 
     def signal(self, losses: Tensor, logits: Tensor, grads: Tensor, step: int | Tensor) -> Tensor:
-        """1 - p(true class): what softmax - onehot holds, with a minus, at the class."""
-        doubt = grads.float().amin(1).neg_()
+        """1 - p(true class): what softmax - onehot holds, with a minus, at the class; rounding stays inside 0 and 1."""
+        doubt = grads.float().amin(1).neg_().clamp_(0, 1)
         if not self._checked:
             self._checked = self._check(losses, logits, grads)
         return doubt
@@ -73,8 +74,9 @@ class _OwnHistory(Weighted):
         return self._history.state_dict()
 
     def limits(self, step: int) -> dict[str, Limit]:
-        """Finite numbers."""
-        return {"count": FROM_0, **{name: ANY for name in self.columns if name != "count"}}
+        """A count, the mean of numbers from 0 to 1, and a sum of squares."""
+        known = {"count": FROM_0, "mean": Limit(0, 1 + _ROUNDING), "m2": FROM_0}
+        return {name: known[name] for name in self.columns}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""

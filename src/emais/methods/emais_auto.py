@@ -63,7 +63,7 @@ class EMAISAuto(Weighted):
         self.hysteresis = number_from_0("hysteresis", hysteresis, below=1)
         given = None if period is None else positive_int("period", period)
         super().__init__(num_samples, batch_size, num_steps, seed, warmup_epochs=warmup_epochs, **options)
-        self.period = given or max(PERIOD, num_samples // (PER_EPOCH * self.draw_size))
+        self.period = given or max(PERIOD, self.total_samples // (PER_EPOCH * self.global_batch_size))
         self._scores = CandidateScores(
             num_samples,
             tuple(factors) if isinstance(factors, Iterable) else (factors,),

@@ -107,7 +107,7 @@ class Presampling(Engine):
         if len(norms) != self.presample:
             raise EmaisError(f"score must return one loss for each of {self.presample} candidates, got {len(norms)}")
         norms = norms.to(self.device)  # sync, to the CPU: the batch is cut there
-        place, r = choose(norms, self._uniforms(candidates.step)[0])
+        place, r = choose_candidates(norms, self._uniforms(candidates.step)[0])
         if self.switch:
             self._judge(norms)
         return place, self._draw_at(candidates, place, r)
@@ -163,7 +163,7 @@ def distribution(norms: Tensor) -> Tensor:
     return torch.where(top > 0, norms, 1.0) / torch.where(top > 0, norms.sum(), float(len(norms)))
 
 
-def choose(norms: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+def choose_candidates(norms: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """Places (N,) among candidates with these norms (B,), drawn with `distribution`, and r = 1/(B q) (N,) float32.
 
     u (N,) are uniform numbers in [0, 1).

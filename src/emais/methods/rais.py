@@ -17,8 +17,8 @@ from ..statistics.table import SampleTable
 from .weighted import Weighted
 
 # what is known of a sample: its latest norm, the one before, and moving averages with these decays
-COLUMNS = ("last", "before", "ema5", "ema9")
-NUM_FEATURES = 1 + len(COLUMNS)  # and the mean of all latest norms, the same for all samples
+REMEMBERED = ("last", "before", "ema5", "ema9")
+NUM_FEATURES = 1 + len(REMEMBERED)  # and the mean of all latest norms, the same for all samples
 BUFFER = 50_000
 _LOST = 1e6  # a change of the sum of all norms by so many times itself takes digits from it
 
@@ -41,7 +41,7 @@ class RAIS(Weighted):
 
     name = "rais"
     rule = "rais"
-    sample_columns = COLUMNS
+    sample_columns = REMEMBERED
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class RAIS(Weighted):
         self.buffer = max(positive_int("buffer", buffer or min(BUFFER, self.total_samples)), self.draw_size)
         self.period = math.ceil(self.buffer / self.draw_size)
         device = self.device
-        self._table = SampleTable(num_samples, COLUMNS, self.arrays)
+        self._table = SampleTable(num_samples, REMEMBERED, self.arrays)
         self._table["last"].fill_(-1.0)  # not seen yet
         self._total = torch.zeros((), dtype=torch.float64, device=device)  # of all latest norms
         # features, norm, r (0: no observation)
@@ -172,8 +172,9 @@ class RAIS(Weighted):
 
     def limits(self, step: int) -> dict[str, Limit]:
         """Norms from 0, or -1 for a sample not seen yet; a buffer of finite numbers; their sum and a fit from 0."""
-        found = {"last": Limit(-1.0, NORM_MAX), "total": FROM_0, "fit": FROM_0, "fits": FROM_0, "due": FROM_0}
-        return found | dict.fromkeys(COLUMNS[1:], Limit(0.0, NORM_MAX)) | {"observed": Limit(-1.0)}
+        found = {"last": Limit(-1.0, NORM_MAX), "total": Limit(0.0, self.num_samples * NORM_MAX)}
+        found |= dict.fromkeys(("fit", "fits", "due"), FROM_0)
+        return found | dict.fromkeys(REMEMBERED[1:], Limit(0.0, NORM_MAX)) | {"observed": Limit(-1.0)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `state` gave."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -15,6 +16,11 @@ from ..functional.precision import full_precision
 from ..observing.observation import Observation
 from ..processes import samples_of_a_draw
 from ..statistics.arrays import Array, Number
+
+PLAIN_RUN = (
+    "this run has {} minibatch{}, all within the warm-up of {:g} epoch{}, so it is plain training: set {} lower, or "
+    "train longer"
+)
 
 
 class Weighted(Engine):
@@ -125,3 +131,11 @@ class Weighted(Engine):
         if "due" in state:
             self._due, self._done = int(state["due"]), int(self.source.step)
         self.refill()
+
+
+def warn_of_plain_run(engine: Engine, steps: int, setting: str) -> None:
+    """Say so if a run of so many minibatches ends within its warm-up; setting: how a user sets `warmup_epochs`."""
+    if isinstance(engine, Weighted) and 0 < steps <= (engine.epoch_steps or 0):
+        epochs = engine.warmup_epochs
+        told = PLAIN_RUN.format(steps, "es" * (steps != 1), epochs, "s" * (epochs != 1), setting)
+        warnings.warn(told, stacklevel=2)

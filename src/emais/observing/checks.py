@@ -11,10 +11,16 @@ from ..errors import EmaisError, check_index
 from ..functional.gradients import raw_logit_gradients
 from ..loading.draw import Draw, DrawRecord
 
-SPREAD = (
+SPREAD_OUT = (
     "{} is a {} that is spread over processes as {}, so that each sees the gradients of its part "
     "alone: take whole = logits.full_tensor() and compute losses from it, or let the last layer put out whole logits, "
     "as ColwiseParallel(output_layouts=Replicate())"
+)
+
+SEVERAL_A_SAMPLE = (
+    "these are {k} for each sample: average them. losses.view({N}, {k}).mean(1) does so where those of a sample are "
+    "neighbours, as the tokens of a text are, and losses.view({k}, {N}).mean(0) where all samples of one view come "
+    "before those of the next, as torch.cat(views) puts them. The logits must be (N, ...), too: docs/guides/limits.md"
 )
 
 
@@ -34,12 +40,18 @@ def checked_record(engine: Any, losses: Tensor, draw: Draw) -> DrawRecord:
     if not isinstance(losses, Tensor):
         raise EmaisError(f"losses must be a tensor, one number per sample, got {type(losses).__name__}")
     if losses.dim() != 1 or len(losses) != len(draw):
-        hint = 'compute the loss with reduction="none" and sum or average over every dimension but the first'
-        if losses.dim() == 1 and 1 < len(losses) < len(draw):
-            hint = "the minibatch lost samples on its way, perhaps in collate_fn, and the draw does not know which"
         shapes = f"shape ({len(draw)},) as the draw, got {tuple(losses.shape)}"
-        raise EmaisError(f"losses must be one number per sample, {shapes}: {hint}")
+        raise EmaisError(f"losses must be one number per sample, {shapes}: {_way_out(losses, len(draw))}")
     return record
+
+
+def _way_out(losses: Tensor, size: int) -> str:
+    """What to do about losses that are not one for each of so many samples."""
+    if losses.dim() == 1 and 1 < len(losses) < size:
+        return "the minibatch lost samples on its way, perhaps in collate_fn, and the draw does not know which"
+    if losses.dim() == 1 and len(losses) > size and len(losses) % size == 0:
+        return SEVERAL_A_SAMPLE.format(k=len(losses) // size, N=size)
+    return 'compute the loss with reduction="none" and sum or average over every dimension but the first'
 
 
 def check_refresh(index: Tensor, losses: Tensor, logits: Tensor | None, given: Any, num_samples: int) -> None:
@@ -71,7 +83,7 @@ def per_sample(
     """
     for name, x in (("losses", losses), ("logits", logits), ("grads", grads), ("norms", norms)):
         if type(x) is not Tensor and hasattr(x, "full_tensor"):  # told by its method: importing DTensor takes long
-            raise EmaisError(SPREAD.format(name, type(x).__name__, getattr(x, "placements", "?")))
+            raise EmaisError(SPREAD_OUT.format(name, type(x).__name__, getattr(x, "placements", "?")))
     if norms is not None:
         return given_norms(losses, grads, norms, mean_norm)
     if mean_norm is not None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import number_from_0, positive_float, truth
-from ..functional.rates import MAX_SCALE, STEADY_MAX, guard_scale, root, scale_ratio
+from ..functional.rates import MAX_SCALE, STEADY_MAX, bounded, guard_scale, root, scale_ratio
 from ..functional.traces import GradientSums, VarianceTraces
 from ..statistics.arrays import Array, Arrays, Number
 from ..statistics.limits import ANY, FROM_0, NORM_MAX, Limit
@@ -60,7 +60,8 @@ class Monitor:
         self.r: Array | None = None  # of the latest minibatch
         # gradient norms left out, and factors replaced by 1
         self._saved_counts = torch.zeros(2, dtype=torch.int64, device=arrays.device)
-        self._counts = arrays.array(self._saved_counts)  # the same memory
+        counts = arrays.array(self._saved_counts)  # the same memory
+        self._left_out, self._replaced = counts[:1], counts[1:]
         self._smoothed, self._rais = SmoothedSums(smoothing, arrays), RaisMoments(arrays)
         self._steady, self._recent = SteadyMoments(arrays), RecentWindows(epoch, arrays)
         self._window: GradientSums | None = None  # the latest
@@ -101,7 +102,7 @@ class Monitor:
         arrays, norms, sums = self._arrays, observed.norms, observed.sums(self._arrays)
         if self._ordered:
             sums = replace(sums, ordered=True)
-        self._counts[0] += len(norms) - arrays.count(norms <= NORM_MAX)
+        self._left_out += len(norms) - arrays.count(norms <= NORM_MAX)
         joins = self.open and self._window is not None and self._joins(self._window, sums)
         self._recent.look(observed.r, norms, joins)
         if joins and self._window is not None:
@@ -135,8 +136,8 @@ class Monitor:
         if not self._ended or self._window is None:
             return
         self._ended = False
-        if self._factor is not None:
-            self._counts[1] += self._degenerate
+        if self._factor is not None and self._degenerate is not False:
+            self._replaced += self._degenerate
         if self._smoothed.smoothing:
             self._smoothed.close(self._window)
         if self._rule == "rais":
@@ -188,14 +189,16 @@ class Monitor:
             return 1.0
         if self._factor is None:
             assert self._window is not None
-            self._factor, self._degenerate = guard_scale(self._ratio(self._window), self.bound)
+            if self._rule.startswith("steady"):
+                gain = self._steady.gain(self._window.num)  # finite, and 1 at least: it needs no guard
+                self._factor = bounded(root(gain) if self._rule == "steady-sqrt" else gain, high=self.bound)
+                self._degenerate = False
+            else:
+                self._factor, self._degenerate = guard_scale(self._ratio(self._window), self.bound)
         return self._factor
 
     def _ratio(self, window: GradientSums) -> Number:
         """The factor before it is guarded."""
-        if self._rule.startswith("steady"):
-            gain = self._steady.gain(window.num)
-            return root(gain) if self._rule == "steady-sqrt" else gain
         if self._rule == "rais":
             return self._rais.gain(window, self.open)
         found: Number = scale_ratio(self._traces(window), self._rule)
@@ -234,20 +237,18 @@ class Monitor:
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Refuse values that no run can have saved. A window that is open may hold a minibatch that is not finite."""
-        for name, limit in (
-            ("counts", FROM_0),
-            ("rais_moments", ANY),
-            ("steady", ANY),
-        ):
+        for name, limit in (("counts", FROM_0), ("rais_moments", ANY), ("steady", Limit(-SUM_MAX, SUM_MAX))):
             limit.check(state[name], f"monitor.{name}")
+        FROM_0.check(state["steady"][:3], "monitor.steady")  # the fourth may be below 0: it estimates a square
+        Limit(0.0, 1.0).check(state["steady"][4:], "monitor.steady")
         if not state["lr_scale"].isnan():  # NaN: there is none
             Limit(0.0, self.max_scale or MAX_SCALE).check(state["lr_scale"], "monitor.lr_scale")
-        FROM_0.check(state["recent"]["count"], "monitor.recent.count")
+        self._recent.check_state(state["recent"], state["added"])
         for name in ("before", "window"):
             for part, high in (("num", 2.0**53), ("share", 1.0), ("num_pairs", 2.0**106)):
                 Limit(0.0, high).check(state[name][part], f"monitor.{name}.{part}")
-            for part in ("moments", "grad", "pairs"):
-                Limit(-SUM_MAX, SUM_MAX, finite=name == "before").check(state[name][part], f"monitor.{name}.{part}")
+            for part, low in (("moments", 0.0), ("grad", -SUM_MAX), ("pairs", -SUM_MAX)):
+                Limit(low, SUM_MAX, finite=name == "before").check(state[name][part], f"monitor.{name}.{part}")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave."""

@@ -12,9 +12,9 @@ from ..statistics.limits import NORM_MAX
 from .finding import Finding
 from .stretch import Stretch
 
-MOST = 1000  # steps that a number comes from
+LOOK_BACK = 1000  # steps that a number comes from
 FEWEST = 20  # and where epochs are shorter than this, more than one of them, but at most half of what there is
-COLUMNS = 5
+ROW_LENGTH = 5
 
 
 class Projection:
@@ -27,15 +27,18 @@ class Projection:
     mean(r/r') is 1 on average where every sample may come. Within an epoch without replacement only those come that
     were not there yet. Their statistics are the oldest, so that it is a little off, and `finding` divides it out.
 
-    replaced: whether samples are drawn with replacement.
+    replaced: whether samples are drawn with replacement; plain: steps before the first that counts, which fill the
+    statistics; epoch: steps of one, of all processes together.
     """
 
-    def __init__(self, num_samples: int, batch_size: int, replaced: bool, arrays: Arrays) -> None:
+    def __init__(
+        self, num_samples: int, batch_size: int, replaced: bool, plain: int, epoch: int, arrays: Arrays
+    ) -> None:
         self._arrays, self._num_samples, self._batch_size = arrays, num_samples, batch_size
         self._same = 0.0 if replaced else 1 / num_samples  # pairs of a sample with itself that never come
-        self._replaced, self._epoch = replaced, -(-num_samples // batch_size)
-        self._length = min(max(self._epoch, FEWEST), MOST)  # steps behind a number; the ring has those before it, too
-        self.rows = torch.full((2 * self._length, COLUMNS), math.nan, dtype=torch.float64, device=arrays.device)
+        self._replaced, self._plain, self._epoch = replaced, plain, -(-num_samples // batch_size)
+        self._length = min(max(epoch, FEWEST), LOOK_BACK)  # steps behind a number; the ring has those before it, too
+        self.rows = torch.full((2 * self._length, ROW_LENGTH), math.nan, dtype=torch.float64, device=arrays.device)
         self.count = torch.zeros(1, dtype=torch.int64, device=arrays.device)  # minibatches so far
         self._rows, self._count = map(arrays.array, (self.rows, self.count))  # the same memory
 
@@ -57,11 +60,11 @@ class Projection:
 
     def finding(self, batch_size: float) -> Finding:
         """What the latest epoch says; batch_size: samples of an optimizer step. Waits for a device."""
-        steps, epoch, rows = int(self.count), self._epoch, self.rows.cpu()
+        steps, rows = int(self.count), self.rows.cpu()
         kept = min(steps, len(rows))
         rows = rows[torch.arange(steps - kept, steps, device="cpu") % len(rows)]
         recent = rows[-self._length :].isfinite().all(1)
-        usable = max(0, min(steps - epoch, kept))  # in the first epoch there are no statistics to speak of
+        usable = max(0, min(steps - self._plain, kept))
         latest, before = self._split(rows[kept - usable :])
         return Finding.of(
             latest,
@@ -69,7 +72,7 @@ class Projection:
             batch_size,
             steps=steps,
             epochs=steps * self._batch_size / self._num_samples,
-            needed=epoch + max(epoch, 2),
+            needed=self._plain + max(self._epoch, 2),
             share=self._batch_size / self._num_samples,
             measured=self._replaced,
             finite=not kept or bool(2 * recent.sum() > len(recent)),

@@ -12,7 +12,7 @@ from ..functional.precision import full_precision
 from .checks import check_refresh, per_sample
 from .observation import Observation
 
-CHUNK = 4096  # samples to learn from at a time: it bounds the memory that this takes
+LEARNT_AT_ONCE = 4096  # samples to learn from at a time: it bounds the memory that this takes
 
 
 def refresh(engine: Any, index: Tensor, losses: Tensor, logits: Tensor | None, given: dict[str, Tensor]) -> None:
@@ -23,9 +23,9 @@ def refresh(engine: Any, index: Tensor, losses: Tensor, logits: Tensor | None, g
     index, g = index.long(), per_sample(losses, logits, **given)
     signal = engine.own_signal(losses, logits, g, engine.source.step)
     norms = g if g.dim() == 1 else torch.linalg.vector_norm(g.float(), dim=1)
-    step, array = present(engine), engine.arrays.array
-    for start in range(0, len(index), CHUNK):
-        part = slice(start, start + CHUNK)
+    step, array = step_now(engine), engine.arrays.array
+    for start in range(0, len(index), LEARNT_AT_ONCE):
+        part = slice(start, start + LEARNT_AT_ONCE)
         own = None if signal is None else array(signal[part].float())
         with full_precision():
             engine.learn(Observation(step, array(index[part]), None, array(norms[part]), None, own))
@@ -35,7 +35,7 @@ def refresh(engine: Any, index: Tensor, losses: Tensor, logits: Tensor | None, g
         engine.source.ready = False
 
 
-def present(engine: Any) -> int | Tensor:
+def step_now(engine: Any) -> int | Tensor:
     """The latest step, and 1 before the first: an int, or a tensor that nobody waits for."""
     delivered = engine.source.step - len(engine.passes.ahead())
     step: int | Tensor = engine.arrays.number(engine.arrays.at_least(delivered, 1))

@@ -50,6 +50,17 @@ class Samples:
     unstable: list[Sample] = field(repr=False)
     never_seen: list[Sample] = field(repr=False)
 
+    def __str__(self) -> str:
+        """The first indices of each list."""
+        lists = {"hardest": self.hardest, "most unstable": self.unstable, "never seen": self.never_seen}
+        told = "; ".join(f"{name}: {_first(samples)}" for name, samples in lists.items())
+        return f"Samples of {self.method} at step {self.step}, by index. {told}"
+
+
+def _first(samples: list[Sample]) -> str:
+    """Some of their indices."""
+    return ", ".join(str(sample.index) for sample in samples[:5]) + ", …" * (len(samples) > 5) or "none"
+
 
 def refuse_samples(method: str) -> EmaisError:
     """What an engine without statistics of single samples says."""
@@ -97,6 +108,11 @@ def _losses_of(index: Tensor, losses: Losses, num_samples: int) -> list[float]:
             )
         found: list[float] = losses.detach().float().cpu()[index].tolist()
         return found
+    if not callable(losses):
+        raise EmaisError(
+            f"losses must be a tensor ({num_samples},), or a function from indices (n,) to losses (n,), got "
+            f"{type(losses).__name__}"
+        )
     once, places = index.unique(return_inverse=True)
     asked = losses(once)
     if not isinstance(asked, Tensor) or asked.shape != once.shape:

@@ -13,8 +13,9 @@ from torch import Tensor
 
 NORMAL = 1.96  # half the width of a 95 % interval, in standard deviations
 ALIKE = 1e-5  # part of the squared gradients that varies; below it, rounding is all that could be seen
-WIDEST = 10.0  # times what was found: an interval that reaches further says nothing
+WIDEST_FACTOR = 10.0  # times what was found: an interval that reaches further says nothing
 UP, DOWN = 0.7, 0.2  # parts of the way to the bound, and as far in the other direction, that a real run may differ by
+ALIGNED = 0.8  # alignment from which on gradients of the logits say little of those of the parameters
 ALWAYS = 0.05  # and this part of N_ems in any case
 
 
@@ -22,13 +23,15 @@ ALWAYS = 0.05  # and this part of N_ems in any case
 class Stretch:
     """Ratios of averages over some steps.
 
-    gain: tr_unif/tr_is, what an effective minibatch size is over the real one; error: the standard error of its
-    logarithm; best: tr_unif/tr_opt. All NaN where there are too few steps, or the noise is larger than the trace.
+    ratio: tr_unif/tr_is, what an effective minibatch size is over the real one; error: the standard error of its
+    logarithm; best: tr_unif/tr_opt; alignment: |E g|^2/(E|g|)^2, 1 where all gradients point the same way. All NaN
+    where there are too few steps, or the noise is larger than the trace.
     """
 
-    gain: float = math.nan
+    ratio: float = math.nan
     error: float = math.nan
     best: float = math.nan
+    alignment: float = math.nan
 
     @classmethod
     def of(cls, rows: Tensor) -> Stretch:
@@ -38,24 +41,24 @@ class Stretch:
         own, uniform, norm, mean, share = rows.mean(0).tolist()
         spread, trace, best = uniform - mean, own * share - mean, norm - mean
         if abs(spread) <= ALIKE * uniform:
-            return cls(1.0, 0.0, 1.0)  # all samples have one gradient
+            return cls(1.0, 0.0, 1.0, 1.0)  # all samples have one gradient
         if not min(spread, trace) > 0:
             return cls()
-        # slopes of log(gain) in own, uniform, norm, mean, share
+        # slopes of log(ratio) in own, uniform, norm, mean, share
         slope = [-share / trace, 1 / spread, 0.0, 1 / trace - 1 / spread, -own / trace]
         s = torch.tensor(slope, dtype=torch.float64, device="cpu")
         error = wider(len(rows) - 1) * math.sqrt(max(0.0, float(s @ rows.T.cov() @ s)) / len(rows))
-        if error * NORMAL > math.log(WIDEST):
+        if error * NORMAL > math.log(WIDEST_FACTOR):
             return cls()
-        return cls(spread / trace, error, spread / best if best > 0 else math.inf)
+        return cls(spread / trace, error, spread / best if best > 0 else math.inf, mean / norm)
 
     def interval(self) -> tuple[float, float]:
-        """The gain, from and to, with 95 %, as far as it varies from minibatch to minibatch."""
+        """The ratio, from and to, with 95 %, as far as it varies from minibatch to minibatch."""
         factor = math.exp(NORMAL * self.error)
-        return self.gain / factor, self.gain * factor
+        return self.ratio / factor, self.ratio * factor
 
     def likely(self, earlier: float = math.nan) -> tuple[float, float]:
-        """The likely gain of a real run, from and to, where this one was projected; earlier: that of steps before.
+        """The likely ratio of a real run, from and to, where this one was projected; earlier: that of steps before.
 
         Besides the noise it has the change since then, as a real run may be ahead or behind, and a part of the way to
         the bound: the further away the bound, the more is lost to statistics that are out of date, and a real run may
@@ -65,12 +68,12 @@ class Stretch:
         >>> round(low, 2), round(high, 2)
         (1.87, 2.3)
         """
-        if not self.error and self.gain == self.best:
-            return self.gain, self.gain  # all samples have one gradient
-        way = min(max(0.0, math.log(self.best / self.gain)), math.log(WIDEST))
-        rise = math.log(self.gain / earlier) if earlier > 0 else 0.0
+        if not self.error and self.ratio == self.best:
+            return self.ratio, self.ratio  # all samples have one gradient
+        way = min(max(0.0, math.log(self.best / self.ratio)), math.log(WIDEST_FACTOR))
+        rise = math.log(self.ratio / earlier) if earlier > 0 else 0.0
         noise = math.hypot(NORMAL * self.error, rise, ALWAYS)
-        return self.gain / math.exp(math.hypot(noise, DOWN * way)), self.gain * math.exp(math.hypot(noise, UP * way))
+        return self.ratio / math.exp(math.hypot(noise, DOWN * way)), self.ratio * math.exp(math.hypot(noise, UP * way))
 
 
 def wider(freedom: int) -> float:

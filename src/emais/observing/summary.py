@@ -9,14 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..functional.rates import TINY
 from ..statistics.arrays import Array, Arrays, Number
+from ..statistics.limits import Limit
+from .stretch import ALIGNED, NORMAL
 
-NORMAL = 1.96  # half the width of a 95 % interval, in standard deviations
-TINY = 1e-300  # makes 0/0 a 0
 ROUNDING = 1e-9  # of a mean of squares: a difference of two of them that is smaller may come from rounding
-FEW = 20  # windows: with fewer of them their scatter says little about the noise
+FEW_WINDOWS = 20  # windows: with fewer of them their scatter says little about the noise
+UNEARNED = 1.1  # a mean factor beyond this, or its inverse, is not earned where gradients hardly differ
 OFTEN = 0.05  # share of the steps from which on the sentence says that the factor was at its bound
-MOST = 1000  # windows to look back on
+MOST_WINDOWS = 1000  # windows to look back on
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,12 @@ class Summary:
 
     tr_is, tr_unif, tr_opt: variance traces, corrected for the plug-in mean; n_ems: effective minibatch size, NaN where
     the samples' gradients do not clearly differ; score: S(W), NaN where no sampler could be told from a uniform one;
+    alignment: |E g|^2/(E|g|)^2, 1 where all gradients point the same way, so that those of the parameters differ more;
     lr_scale: mean learning-rate factor; bounded: share of the steps whose factor was at its bound; max_r: the largest
     r; max_share: the largest part of a minibatch's gradient norms that came from one sample. Of the whole run:
     nonfinite, gradient norms that were not finite; fallback_steps; observed, minibatches that were observed; steps,
-    those that were trained on, and what they are worth, effective_steps; steps_saved, the difference.
+    those that were trained on, and what they are worth, effective_steps; steps_saved, the difference; warming_up,
+    whether all of them were of the warm-up.
     """
 
     batch_size: float
@@ -39,6 +43,7 @@ class Summary:
     score: float
     score_low: float
     score_high: float
+    alignment: float
     lr_scale: float
     bounded: float
     max_r: float
@@ -48,6 +53,7 @@ class Summary:
     observed: int
     steps: int
     effective_steps: float
+    warming_up: bool
     steps_saved: float
     rule: str
 
@@ -59,7 +65,7 @@ class Summary:
         """One sentence in plain words."""
         if not self.observed:
             return "No minibatch was observed yet."
-        parts = [self._size(), self._room(), self._rate()]
+        parts = [self._size(), self._room(), self._rate(), self._warm_up()]
         if self.fallback_steps:
             parts.append(f"{self.fallback_steps} of them were drawn uniformly because the sampler was worse")
         if self.nonfinite:
@@ -69,11 +75,12 @@ class Summary:
 
     def _size(self) -> str:
         if math.isnan(self.batch_size):
-            return "no gradient of the latest steps was finite"
+            return "no gradient of the latest steps was finite" if self.nonfinite else ""
         if math.isnan(self.n_ems):
             return "the gradients of the samples hardly differed, so no sampler could gain anything"
         samples = f"{self.batch_size:.0f} sample{'s' * (round(self.batch_size) != 1)}"
-        return f"the gradient of {samples} had the variance of {self.n_ems:.0f} uniform ones"
+        where = " (in the logits, where nearly all point the same way)" if self.alignment >= ALIGNED else ""
+        return f"the gradient of {samples} had the variance of {self.n_ems:.0f} uniform ones{where}"
 
     def _room(self) -> str:
         if math.isnan(self.n_ems):
@@ -85,14 +92,28 @@ class Summary:
 
     def _rate(self) -> str:
         if not self.steps:
-            return f"{self.observed} minibatches were observed, and the attached optimizer made no step"
+            seen = f"{self.observed} minibatch{'es were' if self.observed != 1 else ' was'} observed"
+            return f"{seen}, and the attached optimizer has made no step yet: attach the one that trains"
         made = f"{self.steps} minibatch{'es' * (self.steps != 1)}"
-        if self.rule == "none":
+        if self.rule == "none" and self.effective_steps == self.steps:
             return f"the learning rate of {made} was left alone"
-        mean = f"rule {self.rule}, latest mean lr_scale {self.lr_scale:.2f}"
+        rule = "no rule at present" if self.rule == "none" else f"rule {self.rule}"  # a loaded run is not attached yet
+        mean = f"{rule}, latest mean lr_scale {self.lr_scale:.2f}"
         if self.bounded >= OFTEN:
             mean += f", at its bound in {100 * self.bounded:.0f} % of the steps"
-        return f"{made} were worth {self.effective_steps:.0f} ({mean}), so steps_saved is {self.steps_saved:.0f}"
+        worth = f"{self.effective_steps:.0f} ({mean})"
+        unearned = math.isnan(self.n_ems) and not 1 / UNEARNED <= self.lr_scale <= UNEARNED
+        if unearned and not self.rule.startswith("steady"):
+            return f"{made} counted as {worth}, which is noise where gradients hardly differ: use rule steady"
+        late = ", which lags behind: the latest steps are worth 1 each" if unearned else ""
+        was = "was" if self.steps == 1 else "were"
+        return f"{made} {was} worth {worth}{late}, so at equal progress steps_saved is {round(self.steps_saved)}"
+
+    def _warm_up(self) -> str:
+        if not (self.warming_up and self.steps):
+            return ""
+        seen = f"all {self.observed} minibatches were" if self.observed != 1 else "the only minibatch was"
+        return f"{seen} of the warm-up, which draws as plain training does"
 
 
 @dataclass(frozen=True)
@@ -104,6 +125,7 @@ class RunCounts:
     observed: int
     steps: int
     effective_steps: float
+    warming_up: bool = False
 
 
 class RecentWindows:
@@ -115,7 +137,7 @@ class RecentWindows:
 
     def __init__(self, length: int, arrays: Arrays) -> None:
         self._arrays = arrays
-        length = min(max(2, length), MOST)
+        length = min(max(2, length), MOST_WINDOWS)
         self.rows = torch.full((length, 8), math.nan, dtype=torch.float64, device=arrays.device)
         self.count = torch.zeros(1, dtype=torch.int64, device=arrays.device)  # windows so far
         self.largest = torch.zeros(2, dtype=torch.float64, device=arrays.device)  # r and r|g| of the latest window
@@ -124,7 +146,7 @@ class RecentWindows:
 
     def look(self, r: Array, norms: Array, joins: bool) -> None:
         """A minibatch, for what is largest; joins: others of the same window came before it."""
-        found = self._arrays.stack((r.max(), (r * norms).max()))
+        found = self._arrays.largest((r, r * norms))
         if joins:
             found = self._arrays.where(found > self._largest, found, self._largest)
         self._largest[:] = found  # type: ignore[assignment]
@@ -132,13 +154,21 @@ class RecentWindows:
     def close(self, sums: Array, factor: Number, num: float) -> None:
         """A window is over: its four sums, and the factor of its step."""
         arrays = self._arrays
-        row = arrays.concatenate((sums, arrays.pair(factor, num), self._largest))
+        row = arrays.concatenate((sums, arrays.one(factor), arrays.one(num), self._largest))
         self._rows[self._count % len(self.rows)] = row  # type: ignore[assignment]
         self._count += 1
 
     def state_dict(self) -> dict[str, Tensor]:
         """All of it, copied to the CPU."""
         return {name: getattr(self, name).cpu().clone() for name in ("rows", "count", "largest")}
+
+    def check_state(self, state: dict[str, Tensor], added: int) -> None:
+        """Refuse values that no run of so many minibatches can have saved. Those that are not finite may be there."""
+        Limit(0, added).check(state["count"], "monitor.recent.count")
+        positive = Limit(0.0, finite=False)
+        positive.check(state["largest"], "monitor.recent.largest")
+        rows = state["rows"]
+        positive.check(rows[:, [0, 1, 2, 4, 5, 6, 7]], "monitor.recent.rows")  # the other one estimates a square
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over what `state_dict` gave."""
@@ -159,7 +189,7 @@ class RecentWindows:
         drawn, uniform, best, pairs = means.mean(0).tolist()  # NaN without rows
         score, low, high = _score(means)
         size = float(n.mean())
-        differ = _clearly(means, uniform - pairs, [0.0, 1.0, 0.0, -1.0], at_least=FEW)
+        differ = _clearly(means, uniform - pairs, [0.0, 1.0, 0.0, -1.0], at_least=FEW_WINDOWS)
         return Summary(
             batch_size=size,
             tr_is=drawn - pairs,
@@ -169,6 +199,7 @@ class RecentWindows:
             score=score,
             score_low=low,
             score_high=high,
+            alignment=pairs / best if best > 0 else math.nan,
             lr_scale=float(factor.mean()) if len(rows) else 1.0,
             bounded=float((factor >= bound).double().mean()) if len(rows) else 0.0,
             max_r=float(rows[:, 6].max()) if len(rows) else math.nan,

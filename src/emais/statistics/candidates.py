@@ -84,8 +84,8 @@ class CandidateScores:
         spread = self._powers.double() * torch.log1p(num_samples / self._shrinks)  # of log(w/w) of two samples
         widest = torch.where(self._powers > 0, spread, 0.0).max()
         self._halvings = num_levels(num_samples, 1, most, float(widest)) - 1
-        rates = 1 / torch.tensor(self.factors, dtype=torch.float32, device=device).unsqueeze(1)
-        self._rates = self._arrays.array(rates)  # 1/c, (C, 1)
+        rates = -1 / torch.tensor(self.factors, dtype=torch.float32, device=device).unsqueeze(1)
+        self._rates = self._arrays.array(rates)  # -1/c, (C, 1)
         self.lay_out()
 
     # ---- one minibatch
@@ -124,9 +124,9 @@ class CandidateScores:
     def _move(self, step: int | Tensor, g: Array, means: Array, last: Array) -> tuple[Array, Array]:
         """Algorithm 1's recurrence for all factors, from 0 on: means (C, n) and the latest step (n,)."""
         age = self._arrays.at_least(step - last, 0)
-        fresh = -self._arrays.expm1(self._arrays.single(age) / -step * self._rates)  # 1 - alpha, to its last digit
+        stale = self._arrays.expm1(self._arrays.single(age) / step * self._rates)  # alpha - 1, to its last digit
         means = means * (last > 0)
-        return means + fresh * (g - means), last + age
+        return means - stale * (g - means), last + age
 
     def _compare(self, before: Array, r: Array, g: Array, grad: Array) -> None:
         """Average mean(r r' |g|^2) of every candidate, with r' = mean(w')/w', and |mean r g|^2."""
@@ -134,7 +134,7 @@ class CandidateScores:
         each = (r * g * g / before).sum(2) * (totals / (self.num_samples * n))
         grad = arrays.double(grad)  # in float32 its square may be too large
         new = arrays.concatenate((each.reshape(-1), ((grad @ grad) / n**2).reshape(1)))
-        moments += arrays.where(arrays.finite(new), (new - moments) / self.window, 0.0)
+        arrays.blend(moments, new, 1 / self.window, arrays.finite(new))
 
     def traces(self) -> Tensor:
         """Estimated variance traces of all candidates, float64: averages that start at 0, so compare their ratios."""

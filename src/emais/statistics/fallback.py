@@ -10,7 +10,7 @@ from .limits import FROM_0, Limit
 
 WEIGHT = 0.01  # of a new minibatch in the averages
 HYSTERESIS = 0.05  # by how much E r^2|g|^2 must be above E|g|^2 to fall back, and below it to return
-ENOUGH = 0.2  # of the averages must be filled before anything is decided: 23 minibatches
+ENOUGH_SEEN = 0.2  # of the averages must be filled before anything is decided: 23 minibatches
 
 
 class Fallback:
@@ -44,7 +44,7 @@ class Fallback:
         means = state[:2] + arrays.where(known, WEIGHT * (new - state[:2]), 0.0)
         state[4] += WEIGHT * known * (1 - state[4])
         limit = 1 + HYSTERESIS * (1 - 2 * state[2])
-        worse = (means[0] > limit * means[1]) & (state[4] > ENOUGH)
+        worse = (means[0] > limit * means[1]) & (state[4] > ENOUGH_SEEN)
         state[:2], state[2] = means, worse  # type: ignore[assignment]
         state[3] += worse
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import EmaisError
 
 NORM_MAX = 2.0**62  # a larger gradient norm counts as non-finite: its square would not fit
+MOST_STEPS = 2**62  # far more than anyone trains, and whole numbers of steps times samples still fit
 AS_SAVED = "pass what state_dict() gave"
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from .arrays import Array
 
-PAIRS = 4096  # up to so many places, comparing each with each is faster than sorting them
+FEW_PLACES = 4096  # up to so many places, comparing each with each is faster than sorting them
 
 
 class Rows(Protocol):
@@ -82,7 +82,7 @@ class DeviceRows:
 
     def __init__(self, index: Tensor, usable: Tensor) -> None:
         self.index = index
-        self._first, self._known = (by_pairs if len(index) <= PAIRS else by_sorting)(index, usable)
+        self._first, self._known = (by_pairs if len(index) <= FEW_PLACES else by_sorting)(index, usable)
 
     def values(self, x: Tensor) -> Tensor:
         """Of the first usable places; of a sample that has none, anything."""

@@ -11,6 +11,7 @@ from emais.experiments.analysis.quantities import best_of
 from emais.experiments.analysis.settings import of_item
 from emais.experiments.commands import read_all
 from emais.experiments.config import Config
+from emais.experiments.runs.beyond_items import CHOSEN_STEADY
 from emais.experiments.runs.catalogue import CHOSEN, HELD_OUT, ITEMS
 
 
@@ -119,6 +120,14 @@ def test_what_is_called_tuned_is_the_best_of_what_was_tried():
             found = best_of([s for s in tried if s.config.num_steps == steps])
             assert found is not None
             assert (found.config.lr, found.config.weight_decay) == (rate, decay)
+
+
+def test_the_librarys_rule_is_tuned_in_the_same_way():
+    records = read_all(RESULTS)
+    assert Facts(records).best("tuned_lr_steady", "emais-auto").config.lr == CHOSEN_STEADY[0]
+    found = best_of(of_item(ITEMS["tuned_decay_steady"], records))
+    assert found is not None
+    assert (found.config.lr, found.config.weight_decay) == CHOSEN_STEADY
 
 
 def test_tuned_methods_are_judged_by_other_seeds():

@@ -62,7 +62,7 @@ def test_every_setting_has_its_own_file(home: Path, decoded: list[str], monkeypa
     assert load("chestxray14", home, size=50).x_train.shape[-1] == 50
     assert load("chestxray14", home, size=40).x_train.shape[-1] == 40
     assert len(decoded) == 2
-    monkeypatch.setattr(cache, "VERSION", -1)
+    monkeypatch.setattr(cache, "CACHE_VERSION", -1)
     load("chestxray14", home, size=40)
     assert len(decoded) == 3
     (home / "train_val_list.txt").write_text("00000002_000.png\n")

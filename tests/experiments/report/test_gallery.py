@@ -50,11 +50,18 @@ def test_png():
     assert decoded(png(grey)) == (3, 2, 0, grey.tolist())
     assert decoded(png(grey[None])) == decoded(png(grey))
     assert decoded(png(grey.float() / 255)) == decoded(png(grey))
-    colour = torch.tensor([[[1.0]], [[2.0]], [[float("nan")]]])
+    colour = torch.tensor([[[1.0]], [[1.0005]], [[-0.0005]]])  # as rounding leaves them
     assert decoded(png(colour)) == (1, 1, 2, [[255, 255, 0]])
     for wrong in (torch.zeros(3), torch.zeros(2, 4, 4), torch.zeros(0, 4)):
         with pytest.raises(EmaisError, match=r"must be \(H, W\)"):
             png(wrong)
+
+
+@pytest.mark.parametrize("wrong", [255.0, 1.01, -0.01, float("nan"), float("inf")])
+@pytest.mark.parametrize("kind", [torch.tensor, np.array])
+def test_floats_that_are_no_image_are_refused(wrong, kind):
+    with pytest.raises(EmaisError, match=r"must be from 0 to 1, got .*: divide by 255 or give uint8"):
+        png(kind([[0.0, 1.0], [wrong, 0.5]]))
 
 
 @pytest.mark.parametrize(
@@ -139,8 +146,9 @@ def test_what_is_written(samples, tmp_path):
     assert path.read_text("utf-8") == gallery(samples)
     with pytest.raises(EmaisError, match=r"is a folder: give a file, e\.g\. .*samples\.html"):
         write_gallery(tmp_path, samples)
-    with pytest.raises(EmaisError, match="got int for sample"):
-        write_gallery(path, samples, lambda index: 3)
+    for wrong, kind in ((3, "int"), (None, "NoneType")):
+        with pytest.raises(EmaisError, match=f"got {kind} for sample"):
+            write_gallery(path, samples, lambda index, wrong=wrong: wrong)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed here")

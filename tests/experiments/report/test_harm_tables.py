@@ -33,7 +33,7 @@ def texts(table):
 
 def test_the_glance_has_the_promise_with_its_marks(runs):
     table = harm_glance(Harm(runs))
-    assert texts(table) == [["SST-2, 8,000 sentences", "0.500", "+0.1000 worse", "0.50", "+0.100", "50"]]
+    assert texts(table) == [["SST-2 (8,000 sentences)", "0.500", "+0.1000 worse", "0.50", "+0.100", "50"]]
     assert [cell.mark for cell in table.rows[0]][2] == "worse"
 
 

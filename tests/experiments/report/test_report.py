@@ -550,18 +550,16 @@ def test_tables_with_too_many_gaps_are_only_named() -> None:
     assert "| 1e-3 | 6250 | **9.05 ± 0.07** |" in markdown("tab:res_fmnist", third)  # `emais reproduce` shows it
 
 
-def test_the_star_is_explained_once(full: list[dict[str, Any]]) -> None:
-    for text in (html(full, TIMINGS), markdown_page(full, TIMINGS), markdown("tab:res_fmnist", full)):
-        assert text.count("* EMAIS-auto is not in the paper") == 1
-        assert text.count("chooses its memory and the power of its weights during training") == 1
+def test_the_star_and_terms_are_explained_once_before_they_are_used(full: list[dict[str, Any]]) -> None:
+    page, text = html(full, TIMINGS), markdown_page(full, TIMINGS)
+    for own in (page, text, markdown("tab:res_fmnist", full)):
+        assert own.count("* EMAIS-auto is not in the paper") == 1
+        assert own.count("chooses its memory and the power of its weights during training") == 1
     assert "is not in the paper" not in markdown("relu_momentum", full)
-
-
-def test_terms_are_explained_before_they_are_used(full: list[dict[str, Any]]) -> None:
-    for text in (html(full, []), markdown_page(full, [])):
-        assert text.count("the size of a uniform minibatch whose gradient") == 1
-    page = html(full, []).partition("<main>")[2]
-    assert page.index("the size of a uniform minibatch") < page.index('id="findings"')
+    for own in (page, text):
+        assert own.count("the size of a uniform minibatch whose gradient") == 1
+    main = page.partition("<main>")[2]
+    assert main.index("the size of a uniform minibatch") < main.index('id="findings"')
 
 
 def test_differences_from_sgd_scan_by_hand() -> None:

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from emais import EmaisError
-from emais.experiments.analysis.settings import is_plain, of_item
+from emais.experiments.analysis.settings import is_default, of_item
 from emais.experiments.runs.catalogue import HELD_OUT, ITEMS, Item
 from emais.experiments.runs.product import Each, runs
 from emais.experiments.runs.sweep import parse
@@ -46,8 +46,8 @@ def test_the_catalogue():
         for method in ("sgd-scan", "sgd-uni", "rais", "presampling", "self-paced", "emais", "emais-auto")
     } | {("cifar10", "confidence"), ("cifar10", "confvar")}
     long = [c for c in ITEMS["batchnorm"].configs(1) if c.num_steps == 35000]
-    assert [c.method for c in long if is_plain(c)] == ["sgd-scan", "rais", "emais", "emais-auto"]
-    assert [c.method for c in long if not is_plain(c)] == ["rais", "emais-auto"]  # as they were
+    assert [c.method for c in long if is_default(c)] == ["sgd-scan", "rais", "emais", "emais-auto"]
+    assert [c.method for c in long if not is_default(c)] == ["rais", "emais-auto"]  # as they were
     assert {c.weight_decay for c in ITEMS["batchnorm"].configs(1) if c.data == "cifar10"} == {1e-4, 5e-4}
     with pytest.raises(EmaisError, match=r"seeds must be .* got 0"):
         ITEMS["tab:adam"].configs(seeds=0)

@@ -139,7 +139,7 @@ def test_runs_of_another_process_are_counted(tmp_path: Path, monkeypatch) -> Non
     other = tmp_path / "other.jsonl"
     run_all(parse(f"{TEXT} seed=1-2"), other)
 
-    class Seen(runner.Progress):
+    class Seen(runner.ProgressLine):
         def __init__(self, *args, **kwargs) -> None:
             super().__init__(*args, **kwargs)
             made.append(self)
@@ -150,7 +150,7 @@ def test_runs_of_another_process_are_counted(tmp_path: Path, monkeypatch) -> Non
         return inner(group, *args)
 
     inner = runner.run_group
-    monkeypatch.setattr(runner, "Progress", Seen)
+    monkeypatch.setattr(runner, "ProgressLine", Seen)
     monkeypatch.setattr(runner, "run_group", group)
     assert run_all(parse(f"{TEXT} seed=0-3"), path) == []
     assert (made[0].runs, made[0].steps) == (4, 20)

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from emais.experiments.analysis.settings import Setting, is_plain, provenance, versions
+from emais.experiments.analysis.settings import Setting, is_default, provenance, versions
 from emais.experiments.config import Config
 from emais.experiments.runs import runner
 from emais.experiments.runs.record import LAYOUT, run_key, upgraded
@@ -107,6 +107,6 @@ def test_captions_tell_old_records_from_new_ones():
     ids=str,
 )
 def test_what_is_not_plain(special):
-    assert is_plain(today("self-paced"))
-    assert not is_plain(today("self-paced", **special))
-    assert not is_plain(today("sgd-uni", follow="emais"))
+    assert is_default(today("self-paced"))
+    assert not is_default(today("self-paced", **special))
+    assert not is_default(today("sgd-uni", follow="emais"))

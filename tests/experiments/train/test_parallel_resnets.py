@@ -28,7 +28,7 @@ def test_each_is_what_it_would_be_alone():
         trainer.train(points=3)
         [(asked, expected)] = trainer.finish()
         assert told == asked
-        assert result["curves"] == expected["curves"]
+        assert repr(result["curves"]) == repr(expected["curves"])  # S(W) may be NaN
         assert result["test_error"] == expected["test_error"]
         assert (result["side_by_side"], expected["side_by_side"]) == (3, 1)
         assert result["ms_per_step"] > 0

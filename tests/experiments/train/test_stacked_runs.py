@@ -87,7 +87,7 @@ def test_updates_are_those_of_torch(name, kind):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_run_of_a_group_is_the_run_alone(optimizer):
     rate = 0.1 if optimizer == "sgd" else 0.003
-    configs = parse(f"{TEXT} method={METHODS} optimizer={optimizer} lr={rate} num_steps=200 seed=0-1")
+    configs = parse(f"{TEXT} method={METHODS} optimizer={optimizer} lr={rate} num_steps=100 seed=0-1")
     data = made_up()
     together = StackedRuns(configs, data, small)
     together.train(points=4)

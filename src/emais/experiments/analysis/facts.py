@@ -14,7 +14,7 @@ from ..runs.catalogue import HELD_OUT, ITEMS
 from ..runs.record import Record, RunRecord, typed
 from . import paper
 from .equal_progress import ProgressRow, progress_rows
-from .quantities import FIFTH, average, best_of, first_step, last_moving
+from .quantities import average, best_of, first_step, last_moving
 from .settings import Setting, better, by_row, of_item, settings_of
 from .significance import LEVEL, holm
 from .verdicts import differ, p_value, paper_p_value, verdict
@@ -98,21 +98,21 @@ class Facts:
             raise LookupError(f"there are no runs of {method} in {label}")
         return found
 
-    def tuned(self, steps: int, method: str) -> Setting:
+    def tuned(self, steps: int, method: str, label: str = "tuned") -> Setting:
         """A method on Fashion-MNIST at its tuned rate and weight decay, with seeds not used for tuning."""
-        own = of_item(ITEMS["tuned"], self.records)
+        own = of_item(ITEMS[label], self.records)
         found = [s for s in own if (s.config.num_steps, s.config.method) == (steps, method) and s.records]
         if not found:
             raise LookupError(f"there are no runs of {method} at its tuned rate over {steps} steps")
         return found[0]
 
-    def tuned_lead(self, steps: int, method: str, over: str = "sgd-scan") -> float:
+    def tuned_lead(self, steps: int, method: str, over: str = "sgd-scan", label: str = "tuned") -> float:
         """By how many points a tuned method is better than another tuned one; negative where it is worse."""
-        return self.tuned(steps, over).mean - self.tuned(steps, method).mean
+        return self.tuned(steps, over, label).mean - self.tuned(steps, method, label).mean
 
-    def tuned_sure(self, steps: int, method: str, over: str = "sgd-scan") -> bool:
+    def tuned_sure(self, steps: int, method: str, over: str = "sgd-scan", label: str = "tuned") -> bool:
         """Whether a tuned method is better than another tuned one by more than chance."""
-        one, other = self.tuned(steps, method), self.tuned(steps, over)
+        one, other = self.tuned(steps, method, label), self.tuned(steps, over, label)
         return p_value(one, other) < LEVEL and better(one, one.mean, other.mean)
 
     def at_equal_progress(self, model: str, steps: int, lr: float) -> ProgressRow:
@@ -135,10 +135,6 @@ class Facts:
     def half(self, quantity: str, *where: Any, **changes: Any) -> float:
         """The mean of a curve over the second half of the run and over seeds."""
         return average(self.of(*where, **changes), quantity)
-
-    def end_loss(self, setting: Setting) -> float:
-        """The training loss over the last fifth of the run and over seeds."""
-        return average(setting, "loss", FIFTH)
 
     def last(self, quantity: str, *where: Any, **changes: Any) -> float:
         """The last point of a curve, as a mean over seeds."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-STEPS = ("step", "emais/step", "global_step", "trainer/global_step", "_step")  # the first that a line has counts
-MOST = 1e15  # steps
+STEP_NAMES = ("step", "emais/step", "global_step", "trainer/global_step", "_step")  # the first that a line has counts
+LARGEST_STEP = 1e15  # steps
 HUGE, TINY_VALUE = 1e300, 1e-300  # beyond them differences of values would overflow, or be lost
 
 
@@ -91,7 +91,7 @@ class RunLog:
 
     def _take(self, row: Mapping[str, Any]) -> None:
         numbers = dict(numbers_of(row))
-        name = next((name for name in STEPS if name in numbers), None)
+        name = next((name for name in STEP_NAMES if name in numbers), None)
         step = self.step + 1 if name is None else numbers.pop(name)
         if not step >= 0 or not numbers:
             return

@@ -17,7 +17,8 @@ HEADS = {method: name + ("*" if method in OURS else "") for method, name in NAME
 FOLLOWING = {"emais": "minibatches of EMAIS's N_ems", "progress": "shortened to the steps of equal progress"}
 STAR = (
     "* EMAIS-auto is not in the paper: it is this library's own, EMAIS that chooses its memory and the power of its "
-    "weights during training."
+    "weights during training. Where no rule is named it has EMAIS's learning-rate rule, so that only the draws differ. "
+    "In the library its rule is steady, unless you choose another."
 )
 
 
@@ -102,7 +103,7 @@ def of_item(item: Item, records: Sequence[Record]) -> list[Setting]:
     return settings_of(item.configs(1), [r for r in records if item.holds(r)])
 
 
-def is_plain(config: Config) -> bool:
+def is_default(config: Config) -> bool:
     """Whether a run is of its method as it comes: no options, rule, schedule or refresh of its own, and no follower."""
     return not (config.options or config.rule or config.refresh_every or config.follow) and config.schedule == "steps"
 

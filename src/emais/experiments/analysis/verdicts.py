@@ -15,7 +15,7 @@ BOLD = (
     "Bold: the best mean of the paper's methods in a row and every mean within the best's standard deviation of it, as "
     "in the paper; a starred method takes no bold away, and is bold where it does as well."
 )
-ENOUGH = 3  # seeds of each of two methods: from two, a spread is too uncertain to compare with
+ENOUGH_SEEDS = 3  # seeds of each of two methods: from two, a spread is too uncertain to compare with
 AGREES = (
     "Agrees: Welch's test does not tell ours from the paper's five seeds (p ≥ 0.05). By chance alone one in twenty "
     "would not agree."
@@ -62,7 +62,7 @@ def standard_error(a: Setting, b: Setting) -> float:
 def p_value(a: Setting, b: Setting) -> float:
     """Of Welch's test for the means of two settings; NaN where one of them has fewer than three seeds."""
     first, second = mean_sd_count(a), mean_sd_count(b)
-    return welch(first, second) if min(first[2], second[2]) >= ENOUGH else math.nan
+    return welch(first, second) if min(first[2], second[2]) >= ENOUGH_SEEDS else math.nan
 
 
 def p_values(pairs: Sequence[tuple[Setting, Setting]]) -> list[float]:

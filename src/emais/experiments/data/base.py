@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
-Arrays: TypeAlias = dict[str, Bytes]  # the four of PARTS
+PixelArrays: TypeAlias = dict[str, Bytes]  # the four of PARTS
 PARTS = ("x_train", "y_train", "x_test", "y_test")
 
 

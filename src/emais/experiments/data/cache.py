@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from ..files import replaced
-from .base import PARTS, Arrays
+from .base import PARTS, PixelArrays
 from .places import cache_folders
 from .sources import Source
 
-VERSION = 1  # of how the data are decoded and stored: raise it whenever that changes
+CACHE_VERSION = 1  # of how the data are decoded and stored: raise it whenever that changes
 
 
-def cached(name: str, settings: Mapping[str, object], make: Callable[[], Arrays]) -> Arrays:
+def cached(name: str, settings: Mapping[str, object], make: Callable[[], PixelArrays]) -> PixelArrays:
     """What `make` returns: read from a cache folder if it is there and intact, made and kept otherwise."""
     file = file_name(name, settings)
     for folder in cache_folders():
@@ -39,7 +39,7 @@ def file_name(name: str, settings: Mapping[str, object]) -> str:
     >>> file_name("digits", {"size": 8}) == file_name("digits", {"size": 9})
     False
     """
-    key = json.dumps([VERSION, name, settings], sort_keys=True)
+    key = json.dumps([CACHE_VERSION, name, settings], sort_keys=True)
     return f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
 
 
@@ -48,7 +48,7 @@ def stamps(source: Source, names: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps([(name, source.stamp(name)) for name in names]).encode()).hexdigest()
 
 
-def read_kept(path: Path) -> Arrays | None:
+def read_kept(path: Path) -> PixelArrays | None:
     """The arrays in a cache file; None where there is none or it is damaged (every array in it has a CRC)."""
     try:
         with path.open("rb") as file, np.load(file) as stored:
@@ -58,7 +58,7 @@ def read_kept(path: Path) -> Arrays | None:
     return arrays if all(array.dtype == np.uint8 for array in arrays.values()) else None
 
 
-def keep(file: str, arrays: Arrays) -> None:
+def keep(file: str, arrays: PixelArrays) -> None:
     """Write the arrays to the first cache folder that takes them; the file has its name only when it is complete."""
     problems = []
     for folder in cache_folders():
@@ -75,7 +75,7 @@ def keep(file: str, arrays: Arrays) -> None:
     )
 
 
-def write(path: Path, arrays: Arrays) -> None:
+def write(path: Path, arrays: PixelArrays) -> None:
     """An uncompressed .npz, which is read at the speed of the disk."""
     with path.open("wb") as file:
         x_train, y_train, x_test, y_test = (arrays[part] for part in PARTS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import EmaisError, positive_int
-from .base import Arrays, Bytes, Data
+from .base import Bytes, Data, PixelArrays
 from .cache import cached, stamps
 from .chestxray14_lists import FINDINGS, Split, read_split
 from .images import decode_all, grey_resized
@@ -98,7 +98,7 @@ def chest_title(split: Split) -> str:
     return f"ChestX-ray14 (subset of {len(split.images):,} images)"
 
 
-def decoded_chest(source: Source, split: Split, names: dict[str, str], size: int) -> Arrays:
+def decoded_chest(source: Source, split: Split, names: dict[str, str], size: int) -> PixelArrays:
     """Images and labels of both lists, in the order of the lists."""
 
     def decode(image: str) -> Bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import EmaisError
-from .base import Arrays, Data
+from .base import Data, PixelArrays
 from .cache import cached, stamps
 from .cifar10_files import BATCH_FILES, READERS
 from .places import missing, places
@@ -44,7 +44,7 @@ def candidates(place: Path) -> list[Path]:
     return [place] if place.name in READERS else [place / name for name in READERS]
 
 
-def checked(arrays: Arrays, path: Path) -> Arrays:
+def checked(arrays: PixelArrays, path: Path) -> PixelArrays:
     """The arrays, if there are as many images of each class as there should be and every byte is the publisher's."""
     for part, per_class in PER_CLASS.items():
         check_counts(arrays, part, per_class, path)
@@ -55,7 +55,7 @@ def checked(arrays: Arrays, path: Path) -> Arrays:
     return arrays
 
 
-def check_counts(arrays: Arrays, part: str, per_class: int, path: Path) -> None:
+def check_counts(arrays: PixelArrays, part: str, per_class: int, path: Path) -> None:
     """Refuse a part that has too few or too many images, or of one class more than of another."""
     images, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
     total = per_class * len(CLASSES)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import EmaisError, shortly
-from .base import PARTS, Arrays, Bytes
+from .base import PARTS, Bytes, PixelArrays
 from .images import rgb
 from .sources import Folder, Source, Tar
 from .unpickle import unpickle_batch
@@ -28,7 +28,7 @@ BATCH_FILES = {  # of the forms that are several files, beside the folder or fil
 Batch = tuple[Bytes, Bytes]  # images, (n, 3, 32, 32), and labels, (n,)
 
 
-def python_version(source: Source) -> Arrays:
+def python_version(source: Source) -> PixelArrays:
     """Six pickles."""
     return joined(python_batch(source, name) for name in BATCH_FILES["cifar-10-batches-py"])
 
@@ -47,7 +47,7 @@ def python_batch(source: Source, name: str) -> Batch:
     return images.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.uint8)
 
 
-def binary_version(source: Source) -> Arrays:
+def binary_version(source: Source) -> PixelArrays:
     """Six files of records."""
     return joined(binary_batch(source, name) for name in BATCH_FILES["cifar-10-batches-bin"])
 
@@ -76,7 +76,7 @@ def bad_label(label: object, where: str) -> EmaisError:
     return EmaisError(f"{where} has the label {shortly(label)}, expected labels from 0 to 9: get it again")
 
 
-def joined(batches: Iterable[Batch]) -> Arrays:
+def joined(batches: Iterable[Batch]) -> PixelArrays:
     """Five batches to train on and one to test on."""
     images, labels = zip(*batches, strict=True)
     return {
@@ -96,7 +96,7 @@ def checked_tar(path: Path) -> Tar:
     return Tar(path, content)
 
 
-def one_npz(path: Path) -> Arrays:
+def one_npz(path: Path) -> PixelArrays:
     """One .npz with the four arrays, images as (n, 32, 32, 3)."""
     arrays = npz(path, PARTS)
     for part in ("x_train", "x_test"):
@@ -108,7 +108,7 @@ def one_npz(path: Path) -> Arrays:
     return arrays
 
 
-def npz(path: Path, keys: Iterable[str]) -> Arrays:
+def npz(path: Path, keys: Iterable[str]) -> PixelArrays:
     """The arrays of these names in an .npz; all have to be of bytes."""
     try:
         with path.open("rb") as file, np.load(file) as stored:
@@ -121,7 +121,7 @@ def npz(path: Path, keys: Iterable[str]) -> Arrays:
     return arrays
 
 
-def mosaics(folder: Path) -> Arrays:
+def mosaics(folder: Path) -> PixelArrays:
     """Six lossless images of 32x32 tiles, and labels.npz with `train` and `test`."""
     images = [tiles(Folder(folder), name) for name in MOSAICS]
     path = folder / "labels.npz"
@@ -140,7 +140,7 @@ def tiles(source: Source, name: str) -> Bytes:
     return grid.transpose(0, 2, 4, 1, 3).reshape(-1, 3, 32, 32)
 
 
-READERS: dict[str, Callable[[Path], Arrays]] = {  # by the name of the file or folder that shows which form it is
+READERS: dict[str, Callable[[Path], PixelArrays]] = {  # by the name of the file or folder that shows which form it is
     "cifar-10-batches-py": lambda path: python_version(Folder(path.parent)),
     "cifar-10-batches-bin": lambda path: binary_version(Folder(path.parent)),
     "cifar-10-python.tar.gz": lambda path: python_version(checked_tar(path)),

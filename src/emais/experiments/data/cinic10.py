@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import EmaisError, positive_int
-from .base import Arrays, Bytes, Data
+from .base import Bytes, Data, PixelArrays
 from .cache import cached, stamps
 from .cifar10 import CLASSES
 from .images import decode_all, rgb_of_size
@@ -60,7 +60,7 @@ def image_names(home: Path, part: str, per_class: int) -> list[str]:
     return names
 
 
-def decoded_cinic(source: Folder, names: dict[str, list[str]]) -> Arrays:
+def decoded_cinic(source: Folder, names: dict[str, list[str]]) -> PixelArrays:
     """Images and labels of both parts."""
 
     def decode(name: str) -> Bytes:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import EmaisError
-from ..progress import Progress
+from ..progress import ProgressLine
 from .base import Bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 EIGHT_BIT = ("1", "L", "LA", "P", "PA", "RGB", "RGBA")  # modes that convert to grey or RGB without losing range
-CHUNK = 128  # images a thread decodes before it reports
+DECODED_AT_ONCE = 128  # images a thread decodes before it reports
 
 
 def opened(content: bytes, where: str, mode: str) -> Image:
@@ -73,14 +73,14 @@ def decode_all(names: Sequence[str], decode: Callable[[str], Bytes], shape: Sequ
     out = np.empty((len(names), *shape), dtype=np.uint8)
 
     def fill(start: int) -> int:
-        part = names[start : start + CHUNK]
+        part = names[start : start + DECODED_AT_ONCE]
         for k, name in enumerate(part, start):
             out[k] = decode(name)
         return len(part)
 
     threads = min(8, os.cpu_count() or 1)
-    with Progress(len(names), total_runs=0, unit="images") as progress, ThreadPoolExecutor(threads) as pool:
+    with ProgressLine(len(names), total_runs=0, unit="images") as progress, ThreadPoolExecutor(threads) as pool:
         progress.begin_run(f"decoding {title}")
-        for done in pool.map(fill, range(0, len(names), CHUNK)):
+        for done in pool.map(fill, range(0, len(names), DECODED_AT_ONCE)):
             progress.advance(done)
     return out

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from ..analysis.coverage import left_out
 from ..analysis.paper import NAMES, NETWORKS, OURS
 from ..analysis.quantities import best_of, by_method
-from ..analysis.settings import HEADS, Setting, better, by_row, is_plain, method_name, of_item, present, provenance
-from ..analysis.verdicts import BOLD, ENOUGH, best_of_paper, bold, differ
+from ..analysis.settings import HEADS, Setting, better, by_row, is_default, method_name, of_item, present, provenance
+from ..analysis.verdicts import BOLD, ENOUGH_SEEDS, best_of_paper, bold, differ
 from ..numbers import decimal, with_sd
 from ..runs.catalogue import ITEMS, MAIN_METHODS
 from ..runs.store import Record
@@ -64,7 +64,7 @@ def emais_among_papers(rows: Sequence[Sequence[Setting]]) -> str:
     """In how many rows EMAIS is among the best of the paper's methods, where there are others and seeds enough."""
     own = []
     for row in rows:
-        enough = {s.config.method for s in row if math.isfinite(s.mean) and len(s.values) >= ENOUGH}
+        enough = {s.config.method for s in row if math.isfinite(s.mean) and len(s.values) >= ENOUGH_SEEDS}
         if "emais" in enough and len(enough - set(OURS)) > 1:
             own.append(row)
     strong = sum(b for row in own for s, b in zip(row, bold(row), strict=True) if s.config.method == "emais")
@@ -91,7 +91,7 @@ def standing(records: Sequence[Record]) -> list[str]:
 def comparison(both: Sequence[tuple[Setting, Setting]]) -> str:
     """In how many rows one method is ahead of another, and in which it is clearly behind."""
     names = [method_name(s.config).replace("Adam-", "SGD-") for s in both[0]]
-    few = sum(min(len(a.records), len(b.records)) < ENOUGH for a, b in both)
+    few = sum(min(len(a.records), len(b.records)) < ENOUGH_SEEDS for a, b in both)
     known = f" ({few} with fewer than three seeds, not tested)" if few else ""
     ahead = [better(a, a.mean, b.mean) for a, b in both]
     clear = differ(both)
@@ -140,7 +140,7 @@ def tuned_sentences(records: Sequence[Record]) -> list[str]:
     held_out = held_out_sentences(records)
     found = list(held_out.values())
     for label in (label for label in ITEMS if label.startswith("tuned_lr")):
-        settings = [s for s in of_item(ITEMS[label], records) if is_plain(s.config)]
+        settings = [s for s in of_item(ITEMS[label], records) if is_default(s.config)]
         best = {s.config.method: s for own in by_method(settings) if (s := best_of(own))}
         if not {"emais", "sgd-scan"} <= best.keys():
             continue

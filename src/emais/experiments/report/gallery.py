@@ -121,13 +121,13 @@ def card_of(sample: Sample, render: Renderer | None, labels: Labels | None) -> C
     """A sample with its picture or text."""
     name = f"Sample {sample.index}"
     label = clean(label_of(sample.index, labels))
-    shown = None if render is None else render(sample.index)
+    shown = "" if render is None else render(sample.index)
     picture = words = ""
     if isinstance(shown, str):
         words = clean(shown if len(shown) <= LONGEST_TEXT else f"{shown[:LONGEST_TEXT]}…")
     elif isinstance(shown, bytes | Tensor | np.ndarray):
         picture = data_uri(shown if isinstance(shown, bytes) else png(shown))
-    elif shown is not None:
+    else:
         raise EmaisError(
             f"render must give bytes, a tensor, a numpy array or a str, got {type(shown).__name__} for sample "
             f"{sample.index}"

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...errors import EmaisError
 
+OVERSHOOT = 1e-3  # outside of 0 to 1: less than half of a step of uint8
 # how the kinds of picture begin
 BEGINNINGS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -44,7 +45,7 @@ def data_uri(picture: bytes) -> str:
 def png(image: Tensor | NDArray[Any]) -> bytes:
     """A PNG file of an image: a tensor (H, W), (1, H, W) or (3, H, W), or an array (H, W), (H, W, 1) or (H, W, 3).
 
-    uint8 is from 0 to 255, floats are from 0 to 1.
+    uint8 is from 0 to 255, floats are from 0 to 1; others are refused.
 
     >>> png(torch.zeros(2, 2))[:4]
     b'\x89PNG'
@@ -56,7 +57,7 @@ def png(image: Tensor | NDArray[Any]) -> bytes:
         raise EmaisError(f"an image must be (H, W), (1, H, W) or (3, H, W), got {tuple(image.shape)}")
     pixels = image.detach().cpu()
     if pixels.is_floating_point():
-        pixels = pixels.float().nan_to_num(0.0).clamp(0, 1).mul(255).round()
+        pixels = checked_floats(pixels.float()).mul(255).round()
     pixels = pixels.clamp(0, 255).to(torch.uint8)
     pixels = pixels[None] if pixels.dim() == 2 else pixels
     channels, height, width = pixels.shape
@@ -65,6 +66,17 @@ def png(image: Tensor | NDArray[Any]) -> bytes:
     head = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
     data = zlib.compress(lines.numpy().tobytes(), 9)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def checked_floats(pixels: Tensor) -> Tensor:
+    """The image, if all of it is from 0 to 1, as far as rounding lets it."""
+    low, high = pixels.aminmax()  # NaN if there is one
+    if not (low >= -OVERSHOOT and high <= 1 + OVERSHOOT):
+        raise EmaisError(
+            f"an image of floats must be from 0 to 1, got {float(low):g} to {float(high):g}: divide by 255 or give "
+            "uint8 if it is from 0 to 255, and undo a normalisation by mean and deviation"
+        )
+    return pixels.clamp(0, 1)
 
 
 def from_array(image: NDArray[Any]) -> Tensor:

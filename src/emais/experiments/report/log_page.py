@@ -108,11 +108,11 @@ def has_curve(series: LoggedSeries) -> bool:
 
 def medians(log: RunLog) -> str:
     """What a point of a long line is."""
-    size = max((group_size(series) for series in log.series.values()), default=1)
+    size = max((values_per_point(series) for series in log.series.values()), default=1)
     return f"Each point is the median of up to {size} values." if size > 1 else ""
 
 
-def group_size(series: LoggedSeries) -> int:
+def values_per_point(series: LoggedSeries) -> int:
     """How many values a point stands for."""
     return math.ceil(len(series.steps) / POINTS_SHOWN)
 
@@ -150,7 +150,7 @@ def thinned(name: str, series: LoggedSeries, halves: Mapping[float, float] | Non
     >>> line.x, line.mean
     ([1.0, 2.0], [5.0, 6.0])
     """
-    size = group_size(series) or 1
+    size = values_per_point(series) or 1
     groups = [slice(k, k + size) for k in range(0, len(series.steps), size)]
     x = [series.steps[group][-1] for group in groups]
     y = [statistics.median(series.values[group]) for group in groups]

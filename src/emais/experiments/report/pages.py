@@ -19,7 +19,7 @@ HOW_TO_READ = (
     "a step, click a legend’s name to hide a line."
 )
 
-Part = Table | PictureGroup
+PagePart = Table | PictureGroup
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Section:
 
     label: str
     title: str
-    parts: Sequence[Part]
+    parts: Sequence[PagePart]
 
     @property
     def anchor(self) -> str:
@@ -46,7 +46,7 @@ class Answer:
 
     heading: str
     sentences: Sequence[str]
-    parts: Sequence[Part] = ()
+    parts: Sequence[PagePart] = ()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from ..runs.store import Record
 from .figures.curves import PictureGroup
 from .figures.differences import difference_note, difference_plot
 from .findings import findings, glance, result_rows
-from .pages import HOW_TO_READ, Answer, Page, Part, render, terms
+from .pages import HOW_TO_READ, Answer, Page, PagePart, render, terms
 from .sections import grouped, runs_table
 from .tables.cells import to_markdown
 
@@ -42,7 +42,7 @@ def html(
 def answer(records: Sequence[Record], timings: Sequence[Record]) -> Answer:
     """The findings, the first table, and a picture of it."""
     main, rows = glance(records), result_rows(records)
-    parts: list[Part] = [main] if main else []
+    parts: list[PagePart] = [main] if main else []
     if drawing := difference_plot(rows):
         parts.append(PictureGroup([drawing], difference_note(rows)))
     return Answer(QUESTION, findings(records, timings), parts)

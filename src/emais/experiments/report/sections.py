@@ -17,7 +17,7 @@ from .figures import scatter
 from .figures.curves import PictureGroup, data_and_steps
 from .figures.dots import DOTS_NOTE, dot_plot
 from .figures.methods import figures
-from .pages import Part, Section
+from .pages import PagePart, Section
 from .tables.cells import Cell, Table
 from .tables.harm import HARM_TITLE, harm_tables
 from .tables.results import tables
@@ -68,7 +68,7 @@ def table_sections(start: str, records: Sequence[Record]) -> list[Section]:
         wanted = label.startswith(start) if start else item.beyond and not label.startswith("relu_")
         own = own_tables(label, records) if wanted else []
         if own:
-            parts: list[Part] = [*own[:1], *dot_plots(label, records), *own[1:]]
+            parts: list[PagePart] = [*own[:1], *dot_plots(label, records), *own[1:]]
             found.append(Section(label, item_title(item, records), parts))
     return found
 

@@ -19,7 +19,7 @@ from .sections import RUNS_NOTE, runs_table
 from .tables.cells import Cell, Table
 from .tables.rows import count_cell, number_cell, value_cell
 
-COLUMNS = ("model", "optimizer", "lr", "weight_decay", "momentum", "num_steps", "batch_size")
+SHOWN = ("model", "optimizer", "lr", "weight_decay", "momentum", "num_steps", "batch_size")
 OWN_ABOUT = "Importance sampling for training: each method chooses its samples in its own way."
 OWN_CAPTION = (
     "N_ems and S(W) are over seeds and the second half of the run: of N_ems the mean, of S(W) the median. The time of "
@@ -69,7 +69,7 @@ def compared_settings(records: Sequence[Record]) -> list[list[Setting]]:
     together: dict[tuple[object, ...], list[Setting]] = {}
     for setting in settings_of(configs, records):
         config = setting.config
-        together.setdefault((config.data, *(getattr(config, name) for name in COLUMNS)), []).append(setting)
+        together.setdefault((config.data, *(getattr(config, name) for name in SHOWN)), []).append(setting)
     return list(together.values())
 
 
@@ -78,11 +78,11 @@ def settings_table(settings: Sequence[Setting]) -> Table:
     metrics = sorted({"mAP" if s.metric == "map" else "test error" for s in settings})
     rows = []
     for s in settings:
-        values = [getattr(s.config, name) for name in COLUMNS]
+        values = [getattr(s.config, name) for name in SHOWN]
         about = [Cell(v) if isinstance(v, str) else Cell(f"{v:g}", sort=v) for v in values]
         numbers = [number_cell(average(s, "n_ems")), number_cell(middle(s, "score"), 2), number_cell(step_time(s), 2)]
         rows.append([Cell(s.title), Cell(variant(s.config)), *about, count_cell(s), value_cell(s), *numbers])
-    head = ["data", "method", *(name.replace("_", " ") for name in COLUMNS), "seeds", f"{' or '.join(metrics)} (%)"]
+    head = ["data", "method", *(name.replace("_", " ") for name in SHOWN), "seeds", f"{' or '.join(metrics)} (%)"]
     return Table([*head, "N_ems", "S(W)", "step (ms)"], rows, OWN_CAPTION)
 
 

@@ -26,6 +26,7 @@ from .product import Each, runs
 
 RATES = Each(0.003, 0.01, 0.03, 0.1, 0.3)
 RATES_CIFAR10 = Each(0.03, 0.1, 0.3)
+DECAYS_TRIED = Each(1e-4, 1e-3, 3e-3)
 FMNIST_RATE: dict[str, Any] = {**FMNIST, "lr": 0.01}
 AUTO_6250: dict[str, Any] = {**FMNIST_RATE, "num_steps": 6250, "method": "emais-auto"}
 SHORT_CIFAR10: dict[str, Any] = {"weight_decay": DECAYS, "num_steps": 17500}
@@ -44,6 +45,7 @@ TUNED_CIFAR10: dict[str, Any] = {**CIFAR10, "weight_decay": 5e-4, "num_steps": 1
 PAPER_RATE: dict[str, Any] = {**FMNIST, "lr": 0.01, "num_steps": 12500}  # a tenth of the best
 SHORT_LENET5: dict[str, Any] = {**FMNIST, "lr": 0.01, "num_steps": 6250}
 SHORT_RELU: dict[str, Any] = {**FMNIST_RELU, "lr": 0.01, "num_steps": 6250}
+HALF_CIFAR10: dict[str, Any] = {**CIFAR10, "weight_decay": 5e-4, "num_steps": 8750}
 PROGRESS_BLOCKS = (TUNED_LENET5, TUNED_RELU, TUNED_CIFAR10, PAPER_RATE)
 CHOSEN: dict[int, dict[str, tuple[float, float]]] = {  # the best rate of `tuned_lr`, and the best weight decay with it
     6250: {
@@ -59,6 +61,9 @@ CHOSEN: dict[int, dict[str, tuple[float, float]]] = {  # the best rate of `tuned
         "emais-auto": (0.1, 1e-3),
     },
 }
+# EMAIS-auto with the library's rule, over 6250 steps: the best rate, and the best weight decay with it
+STEADY_6250: dict[str, Any] = {**FMNIST, "method": "emais-auto", "rule": "steady", "num_steps": 6250}
+CHOSEN_STEADY = (0.1, 1e-3)
 
 
 def chosen(decays: Each | None = None) -> tuple[Config, ...]:
@@ -177,12 +182,29 @@ TUNING = (
     Item(
         "tuned_decay",
         "The weight decay tuned at each method's best learning rate, Fashion-MNIST, LeNet5",
-        chosen(Each(1e-4, 1e-3, 3e-3)),
+        chosen(DECAYS_TRIED),
     ),
     Item(
         "tuned",
         "Each method at its tuned learning rate and weight decay, seeds not used for tuning, Fashion-MNIST, LeNet5",
         chosen(),
+        held_out=True,
+    ),
+    Item(
+        "tuned_lr_steady",
+        "The learning rate tuned for EMAIS-auto with the library's rule, Fashion-MNIST, LeNet5, 6250 steps",
+        runs(**STEADY_6250, lr=RATES),
+    ),
+    Item(
+        "tuned_decay_steady",
+        "The weight decay tuned for EMAIS-auto with the library's rule, Fashion-MNIST, LeNet5, 6250 steps",
+        runs(**STEADY_6250 | {"lr": CHOSEN_STEADY[0], "weight_decay": DECAYS_TRIED}),
+    ),
+    Item(
+        "tuned_steady",
+        "EMAIS-auto with the library's rule and SGD-Scan, tuned, seeds not used for tuning, Fashion-MNIST, LeNet5",
+        tuple(c for c in chosen() if (c.method, c.num_steps) == ("sgd-scan", 6250))
+        + runs(**STEADY_6250 | {"lr": CHOSEN_STEADY[0], "weight_decay": CHOSEN_STEADY[1]}),
         held_out=True,
     ),
 )
@@ -197,12 +219,14 @@ EQUAL_PROGRESS = (
     ),
     Item(
         "steady_rule",
-        "EMAIS-auto with the steady rule, its default in the library, and with the paper's rule, 6250 steps",
+        "EMAIS-auto with the steady rule, its default in the library, and with the paper's rule, short runs",
         runs(**SHORT_LENET5, method=Each("sgd-scan", "emais-auto"))
         + runs(**SHORT_LENET5, method="emais-auto", rule="steady")
         + runs(**SHORT_RELU, method="sgd-scan")
         + runs(**SHORT_RELU, **AUTO_TWO_POWERS)
-        + runs(**SHORT_RELU, method="emais-auto", rule="steady"),
+        + runs(**SHORT_RELU, method="emais-auto", rule="steady")
+        + runs(**HALF_CIFAR10, method=Each("sgd-scan", "emais-auto"))
+        + runs(**HALF_CIFAR10, method="emais-auto", rule="steady"),
     ),
 )
 

@@ -13,12 +13,10 @@ from torch import Tensor
 import emais
 
 from ...errors import EmaisError
-from ..config import Config
+from ..config import STEADY, Config
 from ..data import Data
 from ..train.stacked_runs import rule_of
 from .record import Record, run_key
-
-STEADY = {"sgd": "steady", "adam": "steady-sqrt"}  # the rule of a run at equal progress, by its optimizer
 
 
 def leader_of(config: Config) -> Config:

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from ... import functional as F
 from ..config import Config
 from ..data import Data, load
-from ..progress import Progress
+from ..progress import ProgressLine
 from ..train.models import LeNet5
 from ..train.stacked_runs import StackedRuns
 from .machine import check_device
@@ -36,7 +36,7 @@ NOISE = 2.0  # largest standard deviation of log w around the optimal log w
 def snapshots(data: Data, steps: tuple[int, ...], seed: int, device: str) -> Iterator[tuple[int, nn.Module]]:
     """LeNet5 as EMAIS has trained it after so many steps of a run that ends with the last."""
     run = StackedRuns([Config("fmnist", "lenet5", "emais", num_steps=steps[-1], seed=seed)], data, LeNet5, device)
-    with Progress(total_steps=steps[-1], total_runs=0) as progress:
+    with ProgressLine(total_steps=steps[-1], total_runs=0) as progress:
         for step in range(1, steps[-1] + 1):
             run.step()
             progress.advance()
@@ -45,7 +45,7 @@ def snapshots(data: Data, steps: tuple[int, ...], seed: int, device: str) -> Ite
 
 
 def full_and_logit(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Per-sample gradients by all parameters (n, P) and by the logits (n, C)."""
+    """Per-sample gradients with respect to all parameters (n, P) and to the logits (n, C)."""
     full = F.parameter_gradients(model, lambda z, t: cross_entropy(z, t), x, y)
     with torch.no_grad():
         return full, F.cross_entropy_gradients(model(x), y)

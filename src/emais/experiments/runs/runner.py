@@ -17,7 +17,7 @@ import emais
 from ...errors import EmaisError, positive_float
 from ..config import Config
 from ..data import Data, load
-from ..progress import Progress
+from ..progress import ProgressLine
 from ..train.following import FollowingRuns
 from ..train.loop import initialised
 from ..train.models import SMALL
@@ -89,7 +89,7 @@ def run_groups(
 ) -> None:
     """Train group after group and write down each run; none is begun after the time `end`."""
     steps = sum(config.num_steps for group in together for config in group)
-    with Progress(total_steps=steps, total_runs=sum(map(len, together))) as progress:
+    with ProgressLine(total_steps=steps, total_runs=sum(map(len, together))) as progress:
         for planned in together:
             if time.monotonic() > end:
                 break

@@ -12,12 +12,12 @@ from typing import Any
 
 from ...errors import EmaisError
 from ...methods import METHODS
-from ..config import KNOWN, Config, choose
+from ..config import KNOWN, Config, choose, options_of
 from .product import CONFIG_FIELDS, expand
 
 MOST_RUNS = 100_000
 FRACTIONS = ("lr", "weight_decay", "momentum")
-NUMBERS = (*FRACTIONS, "num_steps", "seed", "batch_size", "refresh_every")
+NUMERIC = (*FRACTIONS, "num_steps", "seed", "batch_size", "refresh_every")
 
 
 def parse(text: str) -> list[Config]:
@@ -55,10 +55,9 @@ def read_choices(text: str) -> dict[str, list[Any]]:
 def check_names(choices: Mapping[str, Sequence[Any]]) -> None:
     """Refuse keys that neither a run nor one of its methods has, and names of data, networks or methods not known."""
     methods = [METHODS[m] for m in choices.get("method", METHODS) if m in METHODS]
-    ours = set(METHODS["emais"].settings()) - {"num_samples", "device", "resident"}
     for name, values in choices.items():
         if name not in CONFIG_FIELDS and not any(name in method.settings() for method in methods):
-            choose("key", name, [*CONFIG_FIELDS, *ours])
+            choose("key", name, [*CONFIG_FIELDS, *options_of("emais")])
         for value in values if name in KNOWN else ():
             choose(name, value, KNOWN[name])
 
@@ -91,7 +90,7 @@ def convert(name: str, value: str) -> Any:
     >>> convert("num_steps", "1e3"), convert("lr", "1.0"), convert("factors", "1:0.3")
     (1000, 1.0, (1, 0.3))
     """
-    if ":" in value and name not in NUMBERS:
+    if ":" in value and name not in NUMERIC:
         return tuple(convert(name, part) for part in value.split(":"))
     if name in ("data", "model", "method", "optimizer", "rule", "follow", "schedule"):
         return value
@@ -104,6 +103,6 @@ def convert(name: str, value: str) -> Any:
             continue
         whole = isinstance(found, float) and found.is_integer() and abs(found) < 2**53
         return int(found) if whole and name not in FRACTIONS else found
-    if name in NUMBERS:
+    if name in NUMERIC:
         raise EmaisError(f"{name} must be a number, got {value!r}")
     return value

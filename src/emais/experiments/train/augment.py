@@ -14,7 +14,7 @@ from torch import Tensor
 from ...errors import EmaisError
 from ..data import Data
 
-ROOM = 0.9  # share of a larger image that a crop covers
+CROP_SHARE = 0.9  # share of a larger image that a crop covers
 
 
 class Recipe(NamedTuple):
@@ -37,7 +37,7 @@ def recipe(data: Data) -> Recipe:
     if data.name in ("cifar10", "cinic10"):
         return Recipe(size, 4, True)
     if data.name == "chestxray14":
-        return Recipe(round(ROOM * size), 0, True)
+        return Recipe(round(CROP_SHARE * size), 0, True)
     return WHOLE_IMAGE
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...functional import VarianceTraces, efficiency_score
+
 POINTS = 60  # about so many points a curve
 LOGGED = ("loss", "lr", "lr_scale", "square_is", "square_unif", "mean_norm", "mean_square")
 
@@ -71,7 +73,7 @@ class Curves:
             "tr_unif": tr_unif,
             "tr_opt": tr_opt,
             "n_ems": self.batch_size * tr_unif / tr_is,
-            "score": (tr_is - tr_opt) / (tr_unif - tr_opt),
+            "score": efficiency_score(VarianceTraces(tr_is, tr_unif, tr_opt)),
         }
         listed: dict[str, list[Any]] = {k: torch.as_tensor(v).tolist() for k, v in curves.items()}
         tests: dict[int, Any] = {}

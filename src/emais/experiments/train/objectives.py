@@ -12,8 +12,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from ...functional import binary_cross_entropy_gradients, cross_entropy_gradients
 
 
-class Objective(NamedTuple):
-    """losses(z, y): one number per sample, of logits z (N, C); gradients(z, y): theirs by the logits, in closed form;
+class TrainingTask(NamedTuple):
+    """What a data set is trained for, with logits z (N, C).
+
+    losses(z, y): one number per sample; gradients(z, y): those of the losses with respect to z, in closed form;
     measure(z, y): of a test set, in percent, recorded as `name`.
     """
 
@@ -74,5 +76,5 @@ def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
     return (hits * precision).sum(0) / found[-1]
 
 
-ONE_LABEL = Objective("test_error", one_label_losses, cross_entropy_gradients, error_percent)
-MANY_LABELS = Objective("map", many_label_losses, many_label_gradients, map_percent)
+ONE_LABEL = TrainingTask("test_error", one_label_losses, cross_entropy_gradients, error_percent)
+MANY_LABELS = TrainingTask("map", many_label_losses, many_label_gradients, map_percent)

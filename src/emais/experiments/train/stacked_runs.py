@@ -224,6 +224,6 @@ def failure_counts(engine: Engine) -> dict[str, int]:
 
 
 def rule_of(config: Config) -> str:
-    """The learning-rate rule of a run: its own, else the method's; steady only where asked for, as in all records."""
+    """The learning-rate rule of a run: its own, or what `Config` says of a run that names none."""
     usual = emais.METHODS[config.method].rule.replace("steady", "linear")
     return config.rule or {("linear", "adam"): "sqrt"}.get((usual, config.optimizer), usual)

@@ -12,7 +12,7 @@ from ...runs.catalogue import Item
 from ..tables.comparisons import ONE_DRAW
 
 EVEN = ("sgd-scan", "sgd-uni", "self-paced")
-PLAIN = ("confidence", "confvar")
+BY_CONFIDENCE = ("confidence", "confvar")
 
 
 def drawn(settings: Sequence[Setting], methods: Sequence[str]) -> str:
@@ -45,7 +45,7 @@ def sizes_note(settings: Sequence[Setting]) -> str:
     said.append("minibatches' own N_ems, by which the learning rate is multiplied, is larger where they differ much.")
     if drawn(settings, EVEN):
         said.append("Methods that draw evenly stay there.")
-    if plain := drawn(settings, PLAIN):
+    if plain := drawn(settings, BY_CONFIDENCE):
         said.append(f"{plain}: plain means, so it is what the draws would be worth with importance coefficients.")
     return " ".join(said)
 

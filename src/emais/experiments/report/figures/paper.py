@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...analysis.paper import TITLES
-from ...analysis.settings import Setting, by_row, is_plain, of_item, present
+from ...analysis.settings import Setting, by_row, is_default, of_item, present
 from ...numbers import decimal
 from ...runs.catalogue import ITEMS
 from ...runs.store import Record
@@ -136,7 +136,7 @@ def lengths(settings: Sequence[Setting]) -> list[Chart]:
 
 def unchanged(row: Sequence[Setting], method: str) -> list[Setting]:
     """The runs of a method with nothing special."""
-    return [s for s in row if is_plain(s.config) and s.config.method == method]
+    return [s for s in row if is_default(s.config) and s.config.method == method]
 
 
 def row_by_row(make: Callable[[Sequence[Setting]], list[Chart]]) -> Callable[[Sequence[Setting]], list[Chart]]:

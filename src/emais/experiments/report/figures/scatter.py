@@ -31,7 +31,7 @@ SCATTER_NOTE = (
 )
 MOST_NOISE = 1.0  # of minibatches that are shown; beyond it single samples with a huge r leave nothing else to see
 
-Pairs = list[tuple[float, float]]  # by the logits, full
+Pairs = list[tuple[float, float]]  # logits, full
 
 
 def finite_pairs(xs: Sequence[float | None], ys: Sequence[float | None]) -> Pairs:
@@ -52,15 +52,15 @@ def fitted(points: Pairs) -> tuple[float, float, float]:
 
 
 def scatter_plot(title: str, what: str, points: Pairs) -> Drawing:
-    """One panel: by the logits to the right, full gradients upwards."""
+    """One panel: logit gradients to the right, full gradients upwards."""
     xs, ys = zip(*points, strict=True)
     x = Axis(*padded(xs), SCATTER_BOX.left, SCATTER_BOX.right)
     y = Axis(*padded(ys), SCATTER_BOX.bottom, SCATTER_BOX.top)
-    frame = Frame(SCATTER_BOX, x, y, f"{what}, by the logits", "full gradients", grid="xy")
+    frame = Frame(SCATTER_BOX, x, y, f"{what}, logit gradients", "full gradients", grid="xy")
     slope, intercept, correlation = fitted(points)
     ends = [f"{px(x(v))} {px(y(slope * v + intercept))}" for v in (min(xs), max(xs))]
     line = element("g", element("path", d=f"M{'L'.join(ends)}"), class_="paper")
-    dots = [dot("ours", f"by the logits {a:.4g}, full {b:.4g}", x(a), y(b), 2.4) for a, b in points]
+    dots = [dot("ours", f"logit gradients {a:.4g}, full {b:.4g}", x(a), y(b), 2.4) for a, b in points]
     note = f"slope {slope:.3g}, intercept {intercept:.3g}, correlation {correlation:.3f}"
     return Drawing(title, frame.picture(f"{title}: {what}; {note}", [line, *dots]), note=note)
 

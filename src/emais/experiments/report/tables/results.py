@@ -44,7 +44,7 @@ def tables(label: str, records: Sequence[Record]) -> list[Table]:
         return [progress_table(item, records)]
     if label == "batchnorm":
         return [recalibration_table(item, records)]
-    if label in ("tuned", "tuned_decay"):
+    if item.held_out or label.startswith("tuned_decay"):
         return [(held_out_table if item.held_out else decay_table)(item, records)]
     return [(tuned_table if "tuned_lr" in label else summary_table)(item, records)]
 
