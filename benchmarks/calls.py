@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from itertools import groupby, pairwise
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch.utils.data import TensorDataset
 import emais
 
 WATCHED = 70  # the step to look at
-INSIDE = "/emais/"
+INSIDE = Path(emais.__file__).parent
 
 
 def calls_of_a_step() -> list[tuple[str, str]]:
@@ -26,9 +27,10 @@ def calls_of_a_step() -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
 
     def note(frame: FrameType, event: str, arg: Any) -> None:
-        _, inside, module = frame.f_code.co_filename.rpartition(INSIDE)
+        place = Path(frame.f_code.co_filename)
         inlined = frame.f_code.co_name.endswith(("comp>", "genexpr>"))  # comprehensions: from Python 3.12 on no calls
-        if event == "call" and inside and not inlined:
+        if event == "call" and place.is_relative_to(INSIDE) and not inlined:
+            module = place.relative_to(INSIDE).as_posix()
             found.append((module, getattr(frame.f_code, "co_qualname", frame.f_code.co_name)))
 
     x = torch.randn(600, 5)

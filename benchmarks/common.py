@@ -40,10 +40,13 @@ def block_time(step: Callable[[], object], steps: int) -> float:
     return (time.perf_counter() - start) / steps
 
 
-def seldom(imp: Engine) -> Callable[[], float]:
-    """Put off what a method does every `period` steps (refit, decide, lay out), and say how many ms a step it takes."""
+def seldom(imp: Engine, steps_per_block: int = 0) -> Callable[[], float]:
+    """Put off what a method does every `period` steps (refit, decide, lay out), and say how many ms a step it takes.
+
+    If it happens in every block, as often as it should, there it stays.
+    """
     period = getattr(imp, "period", None)
-    if not period:
+    if not period or (steps_per_block and steps_per_block % period == 0):
         return float
     imp._due = NEVER  # type: ignore[attr-defined]
     return lambda: 1e3 * statistics.median(block_time(imp.reweigh_all, 1) for _ in range(5)) / period  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
 """Is the steady factor right? The factor that a run applied, beside the exact one in logit and in parameter space.
 
     python -m benchmarks.factor_check --sst2 FOLDER
+    python -m benchmarks.factor_check --only breast-cancer,digits,digits-rare --rate-times 0.1
 
 EMAIS-auto at equal progress on problems of the harm suite, seed 0. Now and then the run is halted, and the gradients of
 all training samples are computed: with respect to the logits, which the rule uses, and to all parameters, which the
@@ -87,6 +88,7 @@ def looks(problem: Problem, rate: float, decay: float, folders: Folders) -> Iter
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.factor_check", description=__doc__)
     parser.add_argument("--only", default=",".join(CHOSEN), help="problems, with commas between them")
+    parser.add_argument("--rate-times", type=float, default=1.0, help="a multiple of SGD's tuned rate to train with")
     parser.add_argument("--fmnist", type=Path, default=None, help="folder of Fashion-MNIST's four files")
     parser.add_argument("--sst2", type=Path, default=None, help="folder of SST-2's train.tsv")
     args = parser.parse_args()
@@ -95,8 +97,8 @@ def main() -> None:
     suite = Suite(Store(HARM), folders)
     for name in args.only.split(","):
         setting = suite.tuned(PROBLEMS[name])
-        for found in looks(PROBLEMS[name], setting.rate, setting.decay, folders):
-            row = {"problem": name, **found, "source": source_hash()}
+        for found in looks(PROBLEMS[name], args.rate_times * setting.rate, setting.decay, folders):
+            row = {"problem": name, "rate_times": args.rate_times, **found, "source": source_hash()}
             with FILE.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
             print(json.dumps(row), flush=True)

@@ -1,6 +1,6 @@
 """What receiving a minibatch from a worker costs the training process: tensors by value, and as shared memory.
 
-    python benchmarks/parcels.py [--out FOLDER]
+    python benchmarks/worker_transfer.py [--out FOLDER]
 
 A worker process puts minibatches of N = 128 images and labels on a queue, as a DataLoader's does; the time is that of
 taking one off: elapsed, and of this thread's CPU, which it mostly spends holding Python's lock. Medians; the two ways
@@ -20,7 +20,7 @@ import torch.multiprocessing as mp
 from common import hardware, save
 from torch import Tensor
 
-from emais.loading.by_value import Parcel
+from emais.loading.by_value import PipedTensor
 
 N = 128
 SHAPES = ((1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 96, 96))
@@ -28,7 +28,7 @@ WAYS = ("shared", "labels by value", "by value")
 
 
 def packed(x: Tensor, y: Tensor, way: str) -> list[Any]:
-    return [Parcel(x) if way == "by value" else x, y if way == "shared" else Parcel(y)]
+    return [PipedTensor(x) if way == "by value" else x, y if way == "shared" else PipedTensor(y)]
 
 
 def work(asked: Any, answers: Any) -> None:
@@ -70,7 +70,7 @@ def main() -> None:
             print(f"{size:>9} bytes and labels  {way:<16} {elapsed:7.3f} ms, CPU {cpu:7.3f} ms", flush=True)
     asked.put(None)
     worker.join()
-    print("saved", save("parcels.jsonl", rows, args.out))
+    print("saved", save("worker_transfer.jsonl", rows, args.out))
 
 
 if __name__ == "__main__":
