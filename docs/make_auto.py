@@ -104,8 +104,8 @@ def numbers(value: Any) -> tuple[float, ...]:
 def defaults(method: type[emais.Engine]) -> dict[str, Any]:
     """What each setting of a method is if nobody says otherwise: its own first, then those that it inherits.
 
-    >>> list(defaults(emais.METHODS["emais-auto"]).items())[-2:]
-    [('smoothing', 0.0), ('unbiased', False)]
+    >>> [defaults(emais.METHODS["emais-auto"])[name] for name in ("warmup_epochs", "smoothing")]
+    [2, 0.0]
     """
     found: dict[str, Any] = {}
     for kind in (k for k in method.__mro__ if issubclass(k, emais.Engine)):

@@ -1,7 +1,7 @@
 """The pictures under docs/img, from the result files (written by `emais reproduce`); docs/render.py writes them.
 
-fmnist.svg, the README's, and fmnist_narrow.svg, the same for a narrow screen, from results/fmnist.jsonl; auto.svg, of
-docs/auto.md, from the files that docs/make_auto.py names.
+progress.svg, the README's, and progress_narrow.svg, the same for a narrow screen; fmnist.svg, of docs/results.md;
+auto.svg, of docs/auto.md, from the files that docs/make_auto.py names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from pathlib import Path
 
 from make_auto import FORMER, LETTERS, Place, Variant, base_of, variants
 
+from emais.experiments.analysis.equal_progress import ProgressRow, progress_rows
+from emais.experiments.analysis.paper import NETWORKS
 from emais.experiments.analysis.settings import of_item
+from emais.experiments.commands import read_all
 from emais.experiments.numbers import mean_sd
 from emais.experiments.report.figures.chart import PLOT, Chart, Series, svg
 from emais.experiments.report.figures.curves import COLOUR, line_chart, metric_chart, score_chart
@@ -27,7 +30,28 @@ SCALE, STEPS = 0.62, 12500
 METHODS = ("sgd-scan", "emais", "emais-auto")
 TOP, LINE, LEFT_OF_TITLE = 34, 18, 40  # pixels: above a panel, of a line of the legend, left of all text
 
-# ---- README: fmnist.svg
+# ---- README: progress.svg
+
+SHOWN = (("cifar10", "resnet18", 0.1), ("fmnist", "lenet5", 0.1), ("fmnist", "lenet5-relu", 0.03))  # at SGD's best rate
+CUT = COLOUR["sgd-uni"]  # dashed, beside SGD-Scan's
+
+
+def progress_chart(row: ProgressRow) -> Chart:
+    """Test error of SGD-Scan, of EMAIS-auto at equal progress, and of SGD-Scan cut to as few steps."""
+    ends = "EMAIS-auto, ends at equal progress"
+    lines = [(row.base, "SGD", None), (row.shortened, "SGD, cut to as few steps", CUT), (row.progress, ends, None)]
+    return metric_chart(f"{row.base.title}, {NETWORKS[row.config.model]}", lines, row.config.model)
+
+
+def progress_charts() -> list[Chart]:
+    """One for each data set and network, the shortest run that there is."""
+    found: dict[tuple[str, str, float], ProgressRow] = {}
+    for row in sorted(progress_rows(read_all(ROOT / "results")), key=lambda row: row.config.num_steps):
+        found.setdefault((row.config.data, row.config.model, row.config.lr), row)
+    return [progress_chart(found[place]) for place in SHOWN]
+
+
+# ---- docs/results.md: fmnist.svg
 
 
 def three_charts() -> list[Chart]:
@@ -141,7 +165,8 @@ def picture(
 def pictures() -> dict[str, str]:
     """All pictures by the names of their files."""
     return {
+        "progress.svg": picture(progress_charts(), SCALE, 3, 230, shared=True),
+        "progress_narrow.svg": picture(progress_charts(), 0.93, 1, 230, shared=True, stacked=True),
         "fmnist.svg": picture(three_charts(), SCALE, 3, 110, shared=True),
-        "fmnist_narrow.svg": picture(three_charts(), 0.93, 3, 110, shared=True, stacked=True),
         "auto.svg": picture(auto_charts(), 0.93, 2, 212, shared=False),
     }

@@ -102,9 +102,9 @@ class FactorChecks:
         progress = sorted({row["progress"] for row in self._rows})
         head = ["problem", *(f"at {100 * share:.0f} %" for share in progress)]
         lines = [head, ["---"] + ["---:"] * len(progress)]
-        for name in dict.fromkeys(row["problem"] for row in self._rows):
-            own = {row["progress"]: row for row in self._rows if row["problem"] == name}
-            lines.append([PROBLEMS[name], *(_three(own[share]) for share in progress)])
+        for kind in dict.fromkeys(map(_kind, self._rows)):
+            own = {row["progress"]: row for row in self._rows if _kind(row) == kind}
+            lines.append([" ".join(filter(None, kind)), *(_three(own[share]) for share in progress)])
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def logits(self) -> list[float]:
@@ -114,6 +114,12 @@ class FactorChecks:
     def applied(self) -> list[float]:
         """The applied factor over the exact one for parameters, from the smallest to the largest."""
         return sorted(row["applied"] / row["parameters"]["factor"] for row in self._rows)
+
+
+def _kind(row: dict[str, Any]) -> tuple[str, str]:
+    """The problem, and at which rate it was trained; rows from before there were others have none."""
+    times = row.get("rate_times", 1.0)
+    return PROBLEMS[row["problem"]], "" if times == 1 else f"at {times:g} × the rate"
 
 
 def _three(row: dict[str, Any]) -> str:
@@ -137,9 +143,9 @@ def listed(problems: Sequence[str]) -> str:
     """Problems in words.
 
     >>> listed(["sst2", "digits-n2"]), listed([])
-    ('SST-2, 8,000 sentences; digits, N = 2', 'none')
+    ('SST-2 (8,000 sentences), digits with N = 2', 'none')
     """
-    return "; ".join(PROBLEMS[name] for name in problems) or "none"
+    return ", ".join(PROBLEMS[name] for name in problems) or "none"
 
 
 def untitled(table: Table) -> str:

@@ -16,6 +16,7 @@ import statistics
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def weighted_sampler(what: str, samples: int, way: str = "emais") -> dict[str, A
 
 def arrival_ms(way: str) -> float:
     """Milliseconds of CPU time that 128 images of 3x32x32 bytes from a worker cost the training process."""
-    return float(benchmark("parcels.jsonl", case="393216 bytes and labels", method=way)["cpu_ms"])
+    return float(benchmark("worker_transfer.jsonl", case="393216 bytes and labels", method=way)["cpu_ms"])
 
 
 def overheads() -> list[dict[str, Any]]:
@@ -173,12 +174,13 @@ def progress_table(facts: Facts) -> str:
     return to_markdown(replace(table, title=""))
 
 
-def steady_share(facts: Facts, model: str) -> float:
-    """What the steady rule keeps of the lead over SGD-Scan that EMAIS-auto has with the paper's rule."""
-    former = "emais-auto" if model == "lenet5" else "emais-auto-two"
-    plain = facts.mean("fmnist", 6250, "sgd-scan", model=model)
-    steady = facts.mean("fmnist", 6250, "emais-auto", model=model, rule="steady")
-    return (plain - steady) / (plain - facts.mean("fmnist", 6250, former, model=model))
+def steady_runs(facts: Facts, data: str, model: str, steps: int) -> dict[str, Any]:
+    """EMAIS-auto with the steady rule and the paper's beside SGD-Scan; share: of the lead, what the former keeps."""
+    former = "emais-auto-two" if model == "lenet5-relu" else "emais-auto"
+    plain, linear = (facts.of(data, steps, method, model=model) for method in ("sgd-scan", former))
+    steady = facts.of(data, steps, "emais-auto", model=model, rule="steady")
+    share = (plain.mean - steady.mean) / (plain.mean - linear.mean)
+    return {"plain": plain, "linear": linear, "steady": steady, "share": share}
 
 
 def step_ms(case: str, method: str) -> float:
@@ -202,7 +204,7 @@ def environment(facts: Facts) -> Environment:
     made.globals |= make_harm.names() | make_audit.names()
     made.globals |= {
         "progress_table": lambda: progress_table(facts),
-        "steady_share": lambda model: steady_share(facts, model),
+        "steady_runs": partial(steady_runs, facts),
         "study_tables": make_auto.tables,
         "replayed": make_auto.replayed,
         "replay_best": make_auto.replay_best,

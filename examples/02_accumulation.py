@@ -1,4 +1,4 @@
-"""Gradient accumulation: every minibatch is observed, and the step's factor comes from all of them together."""
+"""Gradient accumulation: every minibatch is observed, and those of a step count as one large one."""
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 accumulate = 4
 
 imp = emais.EMAISAuto(len(dataset), batch_size=16, num_steps=400)
-imp.attach(optimizer)  # AdamW: the factor is sqrt(N_ems / N)
+imp.attach(optimizer)  # AdamW: the root of the factor that SGD would have
 
 for k, ((inputs, targets), draw) in enumerate(imp.loader(dataset), 1):
     logits = model(inputs)

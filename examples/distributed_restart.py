@@ -1,8 +1,11 @@
 """A run on several processes that goes on from its last checkpoint when one of them dies.
 
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --nproc-per-node 2 --max-restarts 3 examples/distributed_restart.py
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/distributed_restart.py
 
-Without this variable the processes of a new attempt find the addresses of the dead ones (pytorch issue 135712).
+Without this variable the processes of a new attempt may find the addresses of the dead ones (pytorch issue 135712).
+--rdzv-backend c10d --rdzv-endpoint HOST:PORT does as well as --standalone. With --master-port a restart fails, with
+plain DistributedDataParallel, too.
 """
 
 import argparse
