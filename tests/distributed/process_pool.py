@@ -15,7 +15,7 @@ START = multiprocessing.get_context("forkserver")  # imports torch once, for all
 START.set_forkserver_preload(["torch", "torch.distributed", "torch.distributed.pipelining", "emais"])
 # now and then gloo cannot connect processes on one machine (pytorch#53270 saw it, too): all are then started again
 NOT_CONNECTED, ATTEMPTS = "connectFullMesh failed", 3
-# done by processes before others take over: each engine brings threads of gloo that stay, and wake up 100 times a second
+# until others take over: each engine brings threads of gloo that stay and wake up 100 times a second
 JOBS = 15
 
 
