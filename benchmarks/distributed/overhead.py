@@ -1,9 +1,9 @@
 """What importance sampling adds to a step of DistributedDataParallel on two CPU processes.
 
-    python -m benchmarks.distributed.overhead [--rounds 9] [--out FOLDER]
+    python -m benchmarks.distributed.overhead [--rounds 12] [--out FOLDER]
 
-Both processes train the same network without us, with EMAIS-auto in both forms, and without us again, in blocks that
-take turns. A step is timed on each process in CPU time, which counts all threads, and in wall
+Both processes train the same network without us, with EMAIS and EMAIS-auto in both forms, and without us again, in
+blocks that take turns. A step is timed on each process in CPU time, which counts all threads, and in wall
 time. Within a round, the ratio and the added time compare with the mean of both plain loops; each is the median over
 rounds, of rank 0. "waited" is the part of the wall time of a step in which the engine waited for the other process.
 """
@@ -31,8 +31,8 @@ from benchmarks.common import hardware, save
 from emais.distributed import Connection
 
 N, SAMPLES, STEPS = 64, 6400, 12  # of one process, of all, of a block
-FORMS = {"replicated": False, "sharded": True}
-NAMES = ("ddp", *FORMS, "ddp again")
+OURS = tuple((method, form) for method in ("emais", "emais-auto") for form in ("replicated", "sharded"))
+NAMES = ("ddp", *map(", ".join, OURS), "ddp again")
 WIDTHS = (1600, 2400)  # of a layer
 
 
@@ -61,12 +61,14 @@ def plain_step(width: int, data: TensorDataset) -> Callable[[], None]:
     return step
 
 
-def our_step(width: int, data: TensorDataset, sharded: bool) -> Callable[[], None]:
+def our_step(width: int, data: TensorDataset, method: str, form: str) -> Callable[[], None]:
+    sharded = form == "sharded"
     if sharded:
         data = TensorDataset(*(x.chunk(2)[dist.get_rank()] for x in data.tensors))
     net = DistributedDataParallel(network(width))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    imp = emais.EMAISAuto(len(data), N, process_group=dist.group.WORLD, sharded=sharded, warmup_epochs=0.2)
+    settings = {"process_group": dist.group.WORLD, "sharded": sharded, "warmup_epochs": 0.2}
+    imp = emais.create(method, len(data), N, **settings)
     imp.attach(optimizer)
     batches = endless(imp.loader(data))
 
@@ -104,7 +106,7 @@ def measure(rank: int, width: int, rounds: int, port: int, found: Any) -> None:
     data = TensorDataset(
         torch.randn(SAMPLES, 784, generator=generator), torch.randint(10, (SAMPLES,), generator=generator)
     )
-    ours = [our_step(width, data, sharded) for sharded in FORMS.values()]
+    ours = [our_step(width, data, *case) for case in OURS]
     made = [plain_step(width, data), *ours, plain_step(width, data)]
     steps, rows = dict(zip(NAMES, made, strict=True)), []
     for step in made:
@@ -148,7 +150,7 @@ def summary(rows: list[dict[str, Any]], name: str, rounds: int) -> dict[str, obj
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
     # malloc keeps what it has: else gradients are faulted in again in some loops and not in others, for milliseconds
