@@ -48,6 +48,8 @@ def main():
         print(f"{len(told)} processes, {d.batch_size} samples a step, S(W) {d.score:.2f}, N_ems {d.n_ems:.1f}")
         print(f"sum of weights {sampling.engine.sampler.total().hex()}, factor {d.lr_scale.hex()}")
         print(f"{trainer.global_step} steps; alike on all processes: {len(set(told)) == 1}")
+    dist.barrier()  # before one of them closes its connections
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

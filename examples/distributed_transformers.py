@@ -56,6 +56,8 @@ def main():
     if args.process_index == 0:
         print(f"{len(told)} processes, {imp.global_batch_size} samples a step: {imp.summary()}")
         print(f"alike on all of them: {len(set(told)) == 1}")
+    dist.barrier()  # before one of them closes its connections
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
