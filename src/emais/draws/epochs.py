@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from .permutation import Permutation
 from .uniforms import mix
+
+LISTED = 2**22  # samples up to which an order is a shuffled list, of 4 bytes a sample; a larger one is computed
+BLOCK = 2**13  # places of it to compute at a time
 
 
 class Epochs:
@@ -20,8 +25,10 @@ class Epochs:
 
     def __init__(self, num_samples: int, batch_size: int, seed: int) -> None:
         self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
-        self._epoch = self._step = -1  # those of the order and of the minibatch that are here
-        self._order = self._minibatch = torch.empty(0, dtype=torch.int64, device="cpu")
+        self._step = -1  # of the minibatch that is here
+        self._minibatch = torch.empty(0, dtype=torch.int64, device="cpu")
+        self._epoch, self._first = -1, 0  # where the part of an order that is here belongs
+        self._part = self._minibatch
 
     def __call__(self, step: int) -> Tensor:
         """Indices (N,) int64 of this step, from 1."""
@@ -30,28 +37,36 @@ class Epochs:
         return self._minibatch.clone()
 
     def _cut(self, step: int) -> Tensor:
-        start, parts = (step - 1) * self.batch_size, []
+        start, pieces = (step - 1) * self.batch_size, []
         stop = start + self.batch_size
         while start < stop:
-            epoch, offset = divmod(start, self.num_samples)
+            epoch, place = divmod(start, self.num_samples)
+            self._fetch(epoch, place)
+            place -= self._first
             # copied: a view would keep the whole order of a finished epoch beside that of the next
-            parts.append(self._order_of(epoch)[offset : offset + stop - start].to(torch.int64, copy=True))
-            start += len(parts[-1])
-        return torch.cat(parts)
+            pieces.append(self._part[place : place + stop - start].to(torch.int64, copy=True))
+            start += len(pieces[-1])
+        return torch.cat(pieces)
 
     def table(self, num_steps: int) -> Tensor:
         """The first `num_steps` minibatches, (num_steps, N) int32, for draws that never leave the device."""
         return torch.stack([self(step).int() for step in range(1, num_steps + 1)])
 
-    def _order_of(self, epoch: int) -> Tensor:
-        if epoch != self._epoch:
-            self.forget()  # first, so that there are never two
-            generator = torch.Generator("cpu").manual_seed(mix(self.seed, epoch, 0) >> 1)
-            dtype = torch.int32 if self.num_samples < 2**31 else torch.int64
-            self._order = torch.randperm(self.num_samples, generator=generator, dtype=dtype, device="cpu")
-            self._epoch = epoch
-        return self._order
+    def _fetch(self, epoch: int, place: int) -> None:
+        """Have the part of an order here that this place is in: all of it, or a block."""
+        if epoch == self._epoch and 0 <= place - self._first < len(self._part):
+            return
+        self.forget()  # first, so that there are never two
+        key = mix(self.seed, epoch, 0) >> 1
+        if self.num_samples <= LISTED:
+            generator = torch.Generator("cpu").manual_seed(key)
+            self._part = torch.randperm(self.num_samples, generator=generator, dtype=torch.int32, device="cpu")
+        else:
+            self._first = place - place % BLOCK
+            places = np.arange(self._first, min(self._first + BLOCK, self.num_samples))
+            self._part = torch.from_numpy(Permutation(self.num_samples, key)(places))
+        self._epoch = epoch
 
     def forget(self) -> None:
-        """Free the shuffled order, which can be made again."""
-        self._epoch, self._order = -1, self._order[:0].clone()
+        """Free what is here of an order; it can be made again."""
+        self._epoch, self._first, self._part = -1, 0, self._part[:0].clone()
