@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from emais.draws import epochs
-from emais.draws.epochs import BLOCK, LISTED, Epochs
+from emais.draws.epochs import LISTED, PLACES, Epochs
 from emais.draws.permutation import Permutation
 
 LARGE = LISTED + 12_345
@@ -28,7 +28,7 @@ def test_places_may_be_asked_for_in_any_order():
 
 @pytest.mark.statistical
 def test_an_order_looks_shuffled():
-    """z-scores of what would be seen first: places, neighbours, residues, minibatches, and two epochs beside each other."""
+    """z-scores: places, neighbours, lowest and highest bits, minibatches, and two epochs beside each other."""
     order, other = (Permutation(LARGE, key)(np.arange(LARGE)) for key in (1, 2))
     for one, two in ((order, np.arange(LARGE)), (order[:-1], order[1:]), (order, other)):
         assert abs(np.corrcoef(one, two)[0, 1]) * math.sqrt(LARGE) < 4
@@ -48,7 +48,7 @@ def test_an_order_looks_shuffled():
 def test_large_epochs_take_each_sample_once(monkeypatch):
     """Minibatches that end inside a block, or reach into the next epoch; any step on its own is the same."""
     monkeypatch.setattr(epochs, "LISTED", 1000)
-    samples, batch = 2 * BLOCK + 77, 1000
+    samples, batch = 2 * PLACES + 77, 1000
     scan = Epochs(samples, batch, seed=3)
     stream = torch.cat([scan(step) for step in range(1, 3 * samples // batch + 2)])
     for epoch in range(3):

@@ -10,7 +10,7 @@ from .permutation import Permutation
 from .uniforms import mix
 
 LISTED = 2**22  # samples up to which an order is a shuffled list, of 4 bytes a sample; a larger one is computed
-BLOCK = 2**13  # places of it to compute at a time
+PLACES = 2**13  # places of it to compute at a time
 
 
 class Epochs:
@@ -62,8 +62,8 @@ class Epochs:
             generator = torch.Generator("cpu").manual_seed(key)
             self._part = torch.randperm(self.num_samples, generator=generator, dtype=torch.int32, device="cpu")
         else:
-            self._first = place - place % BLOCK
-            places = np.arange(self._first, min(self._first + BLOCK, self.num_samples))
+            self._first = place - place % PLACES
+            places = np.arange(self._first, min(self._first + PLACES, self.num_samples))
             self._part = torch.from_numpy(Permutation(self.num_samples, key)(places))
         self._epoch = epoch
 

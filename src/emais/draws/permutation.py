@@ -6,7 +6,7 @@ import numpy as np
 
 from .uniforms import mix, mix_words
 
-PAIRS = 4  # of rounds: from two on the order looks random
+ROUND_PAIRS = 4  # from two on an order looks shuffled
 
 
 class Permutation:
@@ -26,7 +26,7 @@ class Permutation:
         bits = max(2, (num_samples - 1).bit_length())
         self._low = np.uint64(bits // 2)  # bits of the lower half
         self._masks = [np.uint64((1 << n) - 1) for n in (bits - bits // 2, bits // 2)]
-        self._keys = [np.uint64(mix(key, k, 3)) for k in range(2 * PAIRS)]
+        self._keys = [np.uint64(mix(key, k, 3)) for k in range(2 * ROUND_PAIRS)]
 
     def __call__(self, places: np.ndarray) -> np.ndarray:
         """What stands at these places (n,), int64."""
@@ -38,7 +38,7 @@ class Permutation:
     def _round_trip(self, x: np.ndarray) -> np.ndarray:
         """Through the network once: a permutation of all numbers of b bits."""
         high, low = x >> self._low, x & self._masks[1]
-        for k in range(0, 2 * PAIRS, 2):
+        for k in range(0, 2 * ROUND_PAIRS, 2):
             high ^= mix_words(low + self._keys[k]) & self._masks[0]
             low ^= mix_words(high + self._keys[k + 1]) & self._masks[1]
         return (high << self._low) | low
