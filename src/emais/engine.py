@@ -167,7 +167,8 @@ class Engine(Hooks, metaclass=Making):
         with self._settled:
             fallback, monitor = int(self.report().get("fallback_steps", 0)), self.monitor
             counts = int(monitor.counts[0]), fallback, monitor.added, self.attached.counted()
-            run = RunCounts(*counts, self.progress.effective(), 0 < int(monitor.step) <= (self.epoch_steps or 0))
+            warming_up = 0 < int(monitor.step) <= (self.epoch_steps or 0)
+            run = RunCounts(*counts, self.progress.effective(), warming_up, self.progress.counts())
             return monitor.recent.summary(run, monitor.rule, monitor.bound, steps)
 
     def samples(self, count: int = 100, *, losses: Losses | None = None) -> Samples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -81,9 +81,10 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
     threads = torch.get_num_threads()
     out = tmp_path / "new" / "demo.html"
     settings = demo.run_demo("digits", seeds=2, steps=40, out=out)
-    assert [(s.config.method, r["seed"]) for s in settings for r in s.records] == [
-        (m, s) for m in demo.DEMO_METHODS for s in (0, 1)
+    assert [(s.config.method, s.config.follow, r["seed"]) for s in settings for r in s.records] == [
+        (run["method"], run.get("follow", ""), seed) for run in demo.DEMO_RUNS for seed in (0, 1)
     ]
+    assert [r.steps for r in settings[3].records] == [r.steps for r in settings[2].records]
     assert torch.get_num_threads() == threads
     printed = capsys.readouterr().out
     assert re.search(
@@ -104,8 +105,8 @@ def test_the_runs_of_the_demo_are_records_like_all_others(tmp_path: Path, capsys
     runs, page = tmp_path / "demo.jsonl", tmp_path / "report.html"
     runs.write_text("what was there before\n")
     demo.run_demo("digits", seeds=1, steps=20, out=runs.with_suffix(".html"))
-    assert [r["method"] for r in Results(runs).read()] == list(demo.DEMO_METHODS)
-    assert Results(runs).count() == 3
+    assert [r["method"] for r in Results(runs).read()] == [run["method"] for run in demo.DEMO_RUNS]
+    assert Results(runs).count() == 4
     capsys.readouterr()
     report(runs, page)
     assert capsys.readouterr() == (f"The report: {page}\n", "")
@@ -116,7 +117,7 @@ def test_the_committed_runs_of_the_demo_can_be_read(tmp_path: Path, capsys: pyte
     records = read_file(ROOT / "results" / "demo_digits.jsonl", known=True)
     assert capsys.readouterr().err == ""  # nothing was left out
     wanted = demo.DEMOS["digits"].configs(seeds=5, num_steps=4000)
-    assert {(r["method"], r["seed"]) for r in records} == {(c.method, c.seed) for c in wanted}
+    assert {(r["method"], r["follow"], r["seed"]) for r in records} == {(c.method, c.follow, c.seed) for c in wanted}
     assert Results(ROOT / "results" / "demo_digits.jsonl").missing(wanted) == []
 
 
@@ -140,7 +141,8 @@ def test_unknown_data() -> None:
 
 def test_the_methods_take_turns_at_going_first() -> None:
     configs = demo.DEMOS["digits"].configs(seeds=2, num_steps=10)
-    assert [c.method for c in configs] == [*demo.DEMO_METHODS, *reversed(demo.DEMO_METHODS)]
+    methods = [run["method"] for run in demo.DEMO_RUNS]
+    assert [c.method for c in configs] == [*methods, *reversed(methods)]
 
 
 # ---- training
@@ -224,11 +226,19 @@ def test_the_plain_loop_gives_what_it_trained(digits: Data) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"optimizer": "adam"}, {"momentum": 0.5}, {"schedule": "effective"}, {"refresh_every": 9}]
+    "change",
+    [
+        {"optimizer": "adam"},
+        {"momentum": 0.5},
+        {"schedule": "effective"},
+        {"refresh_every": 9},
+        {"method": "sgd-uni", "follow": "emais"},
+    ],
 )
 def test_the_plain_loop_refuses_what_it_would_leave_aside(change: dict[str, Any], digits: Data) -> None:
+    config = Config(**{"data": "digits", "model": "perceptron", "method": "emais", **change})
     with pytest.raises(EmaisError, match="the plain loop trains small networks, and takes only lr, "):
-        PlainLoop([Config("digits", "perceptron", "emais", **change)], digits, "cpu", Results("nowhere"))
+        PlainLoop([config], digits, "cpu", Results("nowhere"))
 
 
 # ---- steps to a loss
@@ -297,11 +307,30 @@ def test_a_run_that_ends_early_is_said_to_and_its_loss_is_explained() -> None:
         record.entries["steps"] = record["num_steps"] // 4
     length, error, loss = method_verdict(base, auto)
     steps = base.config.num_steps
-    assert length.startswith(f"EMAIS-auto stopped after {steps // 4:.0f} steps, 25 % of SGD-Scan’s: ")
+    assert length.startswith(
+        f"EMAIS-auto stopped after {steps // 4:.0f} steps, 25 % of SGD-Scan’s and 25 % of its time: "
+    )
     assert length.endswith(f"which it counted as {steps} ordinary ones.")
     assert "test error" in error
     assert loss.endswith("so a run that ends early can stop a little short.")
     assert len(method_verdict(base, three_methods()[1])) == 2  # of a run of full length there is nothing to say
+
+
+def test_a_run_that_was_cut_short_is_compared_with_the_one_it_was_cut_like() -> None:
+    base, _, auto = three_methods()
+    ended = Setting(replace(auto.config, rule="steady", schedule="progress"), auto.records)
+    cut = Setting(replace(base.config, follow="progress"), base.records)
+    *_, said = verdicts([base, ended, cut])
+    assert said == (
+        "SGD-Scan cut to as few steps ends with a training loss of 5, EMAIS-auto with 7.67. EMAIS-auto and the "
+        "shortened run end at the same test error, 4.00 %, over 2 seeds."
+    )
+    assert [row[0].text for row in demo_table([base, ended, cut]).rows] == [
+        "SGD-Scan",
+        "EMAIS-auto",
+        "SGD-Scan, cut short",
+    ]
+    assert [s.name for s in demo_figure([base, ended, cut]).charts[0].series] == ["SGD-Scan", "EMAIS-auto"]
 
 
 def test_step_times_are_compared_seed_by_seed() -> None:

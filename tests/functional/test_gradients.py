@@ -150,3 +150,12 @@ def test_misuse_is_named():
     ]:
         with pytest.raises(EmaisError, match=message):
             F.logit_gradients(*bad)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0])  # a short chain that is walked, and one that autograd is asked about
+def test_a_backward_that_came_before_is_named(scale):
+    z = torch.randn(N, C, requires_grad=True)
+    losses = ce(z * scale if scale > 1 else z, hard, reduction="none") * scale
+    losses.sum().backward()
+    with pytest.raises(EmaisError, match=r"the graph of these losses is gone.*imp\.loss\(losses, logits, draw\) first"):
+        F.logit_gradients(losses, z)

@@ -1,6 +1,7 @@
 """The summary of many steps: exact on streams that are known, an interval that covers, words that promise nothing."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_it_converges_to_the_truth(known, monkeypatch):
     assert found.n_ems == pytest.approx(n_ems, rel=0.02)
     assert found.batch_size == N
     assert found.max_r == pytest.approx(1 / (M * p.min()))
-    assert (found.lr_scale, found.bounded, found.steps_saved) == (2.0, 0.0, 20_000.0)
+    assert (found.lr_scale, found.bounded, found.effective_steps) == (2.0, 0.0, 40_000.0)
 
 
 def test_gradients_of_logits_that_point_one_way(known):
@@ -107,13 +108,15 @@ def test_nothing_to_gain_has_no_score():
     assert "show no room" in str(found)
 
 
+@pytest.mark.parametrize("equal", [False, True])
 @pytest.mark.parametrize("resident", [False, True])
-def test_of_an_engine(resident):
+def test_of_an_engine(resident, equal):
+    """Only a run of equal progress saves steps: one that makes all of them is worth more than they are, no more."""
     torch.manual_seed(0)
     x = torch.randn(300, 4) * torch.randn(300, 1).exp()
     y, model = (x[:, 0] > 0).long(), torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    imp = emais.EMAISAuto(300, 20, num_steps=200, resident=resident)
+    imp = emais.EMAISAuto(300, 20, num_steps=1000, resident=resident, effective_steps=equal)
     assert str(imp.summary()) == "No minibatch was observed yet."
     imp.attach(optimizer)
     applied = []
@@ -132,7 +135,9 @@ def test_of_an_engine(resident):
     assert found.n_ems > 25
     assert found.max_r <= 10
     assert f"200 minibatches were worth {sum(applied):.0f} (rule steady" in str(found)
-    assert str(found).endswith(f"steps_saved is {found.steps_saved:.0f}.")
+    saved = sum(applied) - 200 if equal else 0.0
+    assert (found.equal_progress, found.steps_saved) == (equal, pytest.approx(saved))
+    assert (f"steps_saved is {saved:.0f}" in str(found)) == ("steps_saved" in str(found)) == equal
     assert found.as_dict()["n_ems"] == found.n_ems
     for word in ("accuracy", "test error", "better model"):
         assert word not in str(found)
@@ -153,7 +158,7 @@ def test_bad_gradients_leave_it_alone(known):
             recent.close(np.full(4, bad), 2.0, N)
     found = recent.summary(RunCounts(0, 0, 60, 60, 100.0), "steady", 10.0)
     assert (found.score, found.n_ems, found.max_share) == (want.score, want.n_ems, want.max_share)
-    assert found.steps_saved == 40
+    assert (found.effective_steps, found.steps_saved) == (100, 0)
 
 
 @pytest.mark.parametrize("resident", [False, True])
@@ -256,7 +261,8 @@ def test_one_sample_a_minibatch_has_no_pairs():
 
 
 def test_a_loaded_run_that_is_not_attached_yet_says_what_its_steps_were_worth():
-    imp, sgd = emais.EMAISAuto(400, 10), torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    make = partial(emais.EMAISAuto, 400, 10, effective_steps=10_000)
+    imp, sgd = make(), torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     imp.attach(sgd)
     norms = torch.rand(400, generator=torch.Generator().manual_seed(0)) ** 4
     for _ in range(300):
@@ -264,7 +270,7 @@ def test_a_loaded_run_that_is_not_attached_yet_says_what_its_steps_were_worth():
         z = torch.ones(10, 1, requires_grad=True)
         imp.observe((z * norms[draw.index, None]).sum(1), z, draw)
         sgd.step()
-    loaded = emais.EMAISAuto(400, 10)
+    loaded = make()
     loaded.load_state_dict(imp.state_dict())
     saved = f"steps_saved is {round(imp.summary().steps_saved)}"
     assert imp.summary().steps_saved > 1

@@ -258,6 +258,31 @@ def test_a_run_that_accumulates_ends_when_its_minibatches_are_worth_the_goal(eve
     assert summary.steps_saved == pytest.approx(imp.effective_steps - imp.step)
 
 
+@pytest.mark.parametrize(("end", "per_epoch"), [(4, True), (20, False)])
+def test_a_goal_in_steps_of_the_optimizer_is_told_as_one(end, per_epoch):
+    """4 epochs of 20 minibatches are meant, 20 steps of 4 each: the goal is wrong, not the schedule."""
+    x = torch.randn(200, 4)
+    y, model = (x[:, 0] > 0).long(), torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    imp = emais.EMAISAuto(200, 10, effective_steps=20)
+    imp.attach(optimizer)
+    schedule = emais.EffectiveSchedule(CosineAnnealingLR(optimizer, end), imp, per_epoch=per_epoch)
+    loader = imp.loader(torch.utils.data.TensorDataset(x, y))
+
+    def train():
+        while not imp.finished:
+            for k, (batch, draw) in enumerate(loader, 1):
+                z = model(batch[0])
+                imp.loss(torch.nn.functional.cross_entropy(z, batch[1], reduction="none"), z, draw).backward()
+                if k % 4 == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    schedule.step()
+
+    with pytest.warns(UserWarning, match=r"and 4 are accumulated .* if 20 was meant .* give 80"):
+        train()
+
+
 def test_a_schedule_of_epochs_counts_minibatches_when_they_are_accumulated():
     def epochs(optimizer, imp):
         scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)

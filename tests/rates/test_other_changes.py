@@ -15,6 +15,13 @@ EFFECTIVE = {
     "cosine": lambda o: S.CosineAnnealingLR(o, T),
     "step": lambda o: S.StepLR(o, 9, 0.5),
 }
+# these compute each rate from the first one, so in plain torch they undo what others have changed
+FROM_THE_FIRST = {
+    "lambda": lambda o: S.LambdaLR(o, lambda t: 1 - 0.9 * t / T),
+    "one cycle": lambda o: S.OneCycleLR(o, LR, total_steps=T, cycle_momentum=False),
+    "cyclic": lambda o: S.CyclicLR(o, LR / 10, LR, step_size_up=8, cycle_momentum=False),
+    "restarts": lambda o: S.CosineAnnealingWarmRestarts(o, 12),
+}
 
 
 def plateau(optimizer, follow):
@@ -76,13 +83,61 @@ def test_steps_that_are_worth_one_give_torchs_rates(kind, other, tensor):
     assert len(set(rates[0])) > 3
 
 
-def test_a_resume_keeps_what_others_have_changed():
+@pytest.mark.parametrize("worth", [1.0, 1.3])
+@pytest.mark.parametrize("tensor", [False, True])
+@pytest.mark.parametrize("kind", FROM_THE_FIRST)
+def test_what_others_change_multiplies_all_further_rates(kind, tensor, worth):
+    rates = []
+    for times in (1.0, 0.1):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=torch.tensor(LR) if tensor else LR)
+        imp = emais.create("rais", 96, 16, num_steps=T)
+        schedule = EffectiveSchedule(FROM_THE_FIRST[kind](optimizer), imp)
+        rates.append([])
+        for k in range(round(T / worth)):
+            optimizer.step()
+            imp.progress.add(worth)
+            if k in (3, 9):
+                optimizer.param_groups[0]["lr"] *= times
+            schedule.step()
+            rates[-1].append(float(optimizer.param_groups[0]["lr"]))
+    plain, changed = rates
+    wanted = [lr * (1.0 if k < 3 else 0.1 if k < 9 else 0.01) for k, lr in enumerate(plain)]
+    assert changed == pytest.approx(wanted, rel=1e-4 if tensor else 1e-9)
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+@pytest.mark.parametrize("kind", [*EFFECTIVE, "lambda"])
+def test_a_rate_of_0_stays_until_another_is_set(kind, tensor):
+    """A warm-up by hand that begins at 0, or parameters that are frozen for a while."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=torch.tensor(LR) if tensor else LR)
+    imp, group = emais.create("rais", 96, 16, num_steps=T), optimizer.param_groups[0]
+    schedule, rates = EffectiveSchedule((EFFECTIVE | FROM_THE_FIRST)[kind](optimizer), imp), []
+
+    def set_rate(lr):
+        group["lr"].fill_(lr) if tensor else group.update(lr=lr)
+
+    for k in range(12):
+        if k < 3:
+            set_rate(0.0)
+        elif k == 5:
+            set_rate(LR / 10)
+        rates.append(float(group["lr"]))
+        optimizer.step()
+        imp.progress.add(1.0)
+        schedule.step()
+    assert rates[:5] == [0.0] * 5
+    assert rates[5] == pytest.approx(LR / 10)
+    assert all(0 < lr <= LR / 10 * (1 + 1e-6) for lr in rates[5:])
+
+
+@pytest.mark.parametrize("kind", ["cosine", "lambda"])
+def test_a_resume_keeps_what_others_have_changed(kind):
     """Also what they changed after the schedule's last step, to the bit."""
 
     def fresh():
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=LR)
         imp = emais.create("rais", 96, 16, num_steps=T)
-        return optimizer, imp, EffectiveSchedule(EFFECTIVE["cosine"](optimizer), imp)
+        return optimizer, imp, EffectiveSchedule((EFFECTIVE | FROM_THE_FIRST)[kind](optimizer), imp)
 
     def go(optimizer, imp, schedule, steps):
         for _ in range(steps):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ def audit(
                 optimizer.step()
         finally:
             handle.remove()
-    return imp.finding()
+    return replace(imp.finding(), lr_scale=imp.summary().lr_scale, effective_steps=imp.effective_steps)
 
 
 def _check_processes(options: dict[str, Any]) -> None:

@@ -21,17 +21,18 @@ from .config import Config
 from .data import Data, load
 from .demo_trainer import PlainLoop
 from .files import write_whole
-from .report.demo_page import demo_page, demo_table, verdicts
+from .report.demo_page import WORDS, demo_page, demo_table, verdicts
 from .report.tables.cells import to_text
 from .runs.provenance import processor
 from .runs.runner import run_all
 from .runs.store import Record, Results
 
-DEMO_METHODS: dict[str, dict[str, str]] = {  # with settings; EMAIS-auto as a user of the library has it
-    "sgd-scan": {},
-    "emais": {},
-    "emais-auto": {"rule": "steady", "schedule": "progress"},
-}
+DEMO_RUNS: tuple[dict[str, str], ...] = (
+    {"method": "sgd-scan"},
+    {"method": "emais"},
+    {"method": "emais-auto", "rule": "steady", "schedule": "progress"},  # as a user of the library has it
+    {"method": "sgd-scan", "follow": "progress"},  # its control: plain training cut to as few steps
+)
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ class Demo:
         """All runs, seed by seed; the methods take turns at going first, so that none gains from a warm machine."""
         shared = {"lr": self.lr, "weight_decay": self.weight_decay, "batch_size": self.batch_size}
         return [
-            Config(self.data, self.model, method, num_steps=num_steps, seed=seed, **shared, **DEMO_METHODS[method])  # type: ignore[arg-type]
+            Config(self.data, self.model, num_steps=num_steps, seed=seed, **shared, **run)  # type: ignore[arg-type]
             for seed in range(seeds)
-            for method in list(DEMO_METHODS)[:: -1 if seed % 2 else 1]
+            for run in DEMO_RUNS[:: -1 if seed % 2 else 1]
         ]
 
 
@@ -96,7 +97,8 @@ def run_demo(
     settings = settings_of(configs, trained(configs, folder, out.with_suffix(".jsonl")))
     command = f"emais demo --data {data} --seeds {seeds} --steps {steps}"
     write_whole(out, demo_page(f"EMAIS beside SGD-Scan on {demo.data_title}", about, settings, command))
-    print(f"{to_text(demo_table(settings))}\n\n{' '.join(verdicts(settings))}\nThe curves: {out}")
+    said = "\n".join(verdicts(settings))
+    print(f"{to_text(demo_table(settings))}\n{WORDS}\n\n{said}\nThe curves: {out}")
     return settings
 
 
@@ -145,7 +147,7 @@ def describe(data: Data, demo: Demo, seeds: int, steps: int) -> str:
         f"to 0 along a cosine. {demo.note} All methods ran with {which}, from the same initial weights for the "
         f"same seed. EMAIS’s first two epochs ({warm_up} steps) are plain SGD-Scan, to fill its statistics. "
         "EMAIS-auto is this library’s own: it chooses on the way how long to remember, and it ends early, when its "
-        f"steps are worth {steps} ordinary ones. "
+        f"steps are worth {steps} ordinary ones. SGD-Scan cut short is its control: plain SGD with as few steps. "
         f"Hardware: {processor()}, one thread. Versions: emais {emais.__version__}, "
         f"torch {torch.__version__}, Python {platform.python_version()}."
     )

@@ -13,12 +13,15 @@ import torch
 from ..errors import EmaisError
 from .config import Config
 from .data import Data
+from .runs.leaders import length_of
 from .runs.store import Results
 from .train.loop import Run, train
 from .train.models import SMALL
 from .train.stacked_runs import rule_of
 
-TAKEN = ("lr", "weight_decay", "num_steps", "seed", "batch_size", "rule", "schedule")  # settings that the loop takes
+# settings that the loop takes
+TAKEN = ("lr", "weight_decay", "num_steps", "seed", "batch_size", "rule", "schedule", "follow")
+IN_OTHER_WORDS = ("rule", "schedule", "follow")  # as `train` takes them
 
 
 class PlainLoop:
@@ -27,14 +30,16 @@ class PlainLoop:
     def __init__(self, group: Sequence[Config], data: Data, device: torch.device | str, results: Results) -> None:
         for config in group:
             check_demo_config(config)
-        self._group, self._data = group, data
+        self._group, self._data, self._results = group, data, results
         self._runs: list[Run] = []
 
     def train(self, points: int, on_steps: Callable[[int], None]) -> None:
         """Train to the end. The loop tests the model at every point of its curves, whatever `points` says."""
         for config in self._group:
-            given = {name: getattr(config, name) for name in TAKEN if name not in ("rule", "schedule")}
+            given = {name: getattr(config, name) for name in TAKEN if name not in IN_OTHER_WORDS}
             given |= {"rule": rule_of(config), "equal_progress": config.schedule == "progress"}
+            if config.follow:
+                given["num_steps"] = length_of(config, self._results.read())
             run = train(self._data, SMALL[config.model], config.method, on_step=lambda: on_steps(1), **given)
             self._runs.append(run)
             on_steps(config.num_steps - run.steps)  # planned and not needed
@@ -48,7 +53,7 @@ class PlainLoop:
 def check_demo_config(config: Config) -> None:
     """Refuse settings that the loop would leave aside."""
     plain = Config(config.data, config.model, config.method, **{name: getattr(config, name) for name in TAKEN})
-    if config != plain or config.model not in SMALL or config.schedule == "effective":
+    if config != plain or config.model not in SMALL or config.schedule == "effective" or config.follow == "emais":
         raise EmaisError(f"the plain loop trains small networks, and takes only {', '.join(TAKEN)}: got {config}")
 
 

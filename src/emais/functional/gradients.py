@@ -26,6 +26,11 @@ _CHAIN = frozenset(
         ("ToCopy", 0),
     )
 )
+FREED = "backward through the graph a second time"  # torch's words
+TOO_LATE = (
+    "the graph of these losses is gone: a backward() came before. Take the loss from imp.loss(losses, logits, draw) "
+    "first, and call backward() on what it returns, once"
+)
 _SMALL = 1 << 16  # numbers: copying them costs less than to find out whether one must
 _NEAR = 50  # nodes: most losses have fewer
 _BATCH_COUPLED = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -62,14 +67,20 @@ def raw_logit_gradients(losses: Tensor, logits: Tensor) -> Tensor:
             f"logits must be (N, ...) with N = {len(losses)} as the losses, got {tuple(logits.shape)}{hint}"
         )
     if not logits.requires_grad or not losses.requires_grad:
-        name = "losses" if logits.requires_grad else "logits"
+        if logits.requires_grad:
+            raise EmaisError("losses do not require grad: pass them as they come from the logits, without detach()")
         raise EmaisError(
-            f"{name} do not require grad: pass the model's own output, before any detach(), and outside torch.no_grad()"
+            "logits do not require grad: pass the model's own output, before any detach(), and outside torch.no_grad()"
         )
     ones = torch.ones_like(losses)
-    g = _walk(losses, logits, ones)
-    if g is None:
-        g = _ask_autograd(losses, logits, ones)
+    try:
+        g = _walk(losses, logits, ones)
+        if g is None:
+            g = _ask_autograd(losses, logits, ones)
+    except RuntimeError as error:
+        if FREED in str(error):
+            raise EmaisError(TOO_LATE) from error
+        raise
     if g is None:
         raise EmaisError(
             "losses do not depend on logits: pass the very tensor that the loss was computed from (not a copy, "

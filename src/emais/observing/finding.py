@@ -26,7 +26,8 @@ class Finding:
     the audit; needed: steps before which it is too early; share: part of the data set that a minibatch is. measured:
     whether its minibatches were drawn by importance, as in the pilot `emais.audit`, or n_ems is projected from plain
     training. alignment: |E g|^2/(E|g|)^2, 1 where all gradients point the same way. finite: False where half of
-    the latest minibatches or more had losses or gradients that are not finite.
+    the latest minibatches or more had losses or gradients that are not finite. lr_scale: the mean learning-rate factor
+    of the latest epoch, and effective_steps, what all steps were worth with it; NaN of a projection.
 
     n_ems is NaN where it is too early, where gradients are not finite, and where the noise is larger than what is
     measured.
@@ -48,6 +49,8 @@ class Finding:
     alignment: float = math.nan
     needed: int = 0
     share: float = 0.0
+    lr_scale: float = math.nan
+    effective_steps: float = math.nan
 
     @classmethod
     def of(
@@ -102,7 +105,7 @@ class Finding:
             return f"It is too early to say after {past}: it takes {self.needed}, to see every sample twice{drawn}."
         if math.isnan(self.n_ems):
             return f"After {past} the minibatches differ too much to say what importance sampling would do: go on."
-        return f"After {past}: {self._acts()}{self._caution()}{self._reference()}{self._verdict()}"
+        return f"After {past}: {self._acts()}{self._worth()}{self._caution()}{self._reference()}{self._verdict()}"
 
     def _acts(self) -> str:
         """What a minibatch is worth."""
@@ -111,6 +114,15 @@ class Finding:
         kind = "95 % interval" if self.measured else "likely"
         limits = f"({kind} {self.n_ems_low:.0f} to {self.n_ems_high:.0f})"
         return f"with importance sampling a minibatch of {size} {verb} like one of {n} {limits}."
+
+    def _worth(self) -> str:
+        """What the learning rate made of it."""
+        if math.isnan(self.lr_scale) or self.effective_steps == self.steps:
+            return ""
+        return (
+            f" The learning rate was multiplied by {self.lr_scale:.2f} in the latest epoch, and all {self.steps} steps "
+            f"were worth {self.effective_steps:.0f}."
+        )
 
     def _caution(self) -> str:
         """What is to be known where logits cannot stand for parameters."""
@@ -157,5 +169,5 @@ class Finding:
         if max(abs(self.trend_low), abs(self.trend_high)) <= FLAT_TREND * self.n_ems:
             return f" It was about the same before ({earlier})."
         if self.trend_low <= 0 <= self.trend_high:
-            return f" Before it was {earlier}: too few steps to see where it goes."
+            return f" Before it was {earlier}; the change may be noise."
         return f" It is {'still rising' if self.trend > 0 else 'falling'}: before it was {earlier}."

@@ -31,8 +31,8 @@ class Summary:
     lr_scale: mean learning-rate factor; bounded: share of the steps whose factor was at its bound; max_r: the largest
     r; max_share: the largest part of a minibatch's gradient norms that came from one sample. Of the whole run:
     nonfinite, gradient norms that were not finite; fallback_steps; observed, minibatches that were observed; steps,
-    those that were trained on, and what they are worth, effective_steps; steps_saved, the difference; warming_up,
-    whether all of them were of the warm-up.
+    those that were trained on, and what they are worth, effective_steps; steps_saved, the difference in a run of
+    equal_progress, which counts effective steps, else 0; warming_up, whether all of them were of the warm-up.
     """
 
     batch_size: float
@@ -54,6 +54,7 @@ class Summary:
     steps: int
     effective_steps: float
     warming_up: bool
+    equal_progress: bool
     steps_saved: float
     rule: str
 
@@ -107,7 +108,8 @@ class Summary:
             return f"{made} counted as {worth}, which is noise where gradients hardly differ: use rule steady"
         late = ", which lags behind: the latest steps are worth 1 each" if unearned else ""
         was = "was" if self.steps == 1 else "were"
-        return f"{made} {was} worth {worth}{late}, so at equal progress steps_saved is {round(self.steps_saved)}"
+        saved = f", so steps_saved is {round(self.steps_saved)}" if self.equal_progress else ""
+        return f"{made} {was} worth {worth}{late}{saved}"
 
     def _warm_up(self) -> str:
         if not (self.warming_up and self.steps):
@@ -126,6 +128,7 @@ class RunCounts:
     steps: int
     effective_steps: float
     warming_up: bool = False
+    equal_progress: bool = False
 
 
 class RecentWindows:
@@ -205,7 +208,7 @@ class RecentWindows:
             max_r=float(rows[:, 6].max()) if len(rows) else math.nan,
             max_share=float((rows[:, 7] / rows[:, 2].clamp(min=TINY)).max()) if len(rows) else math.nan,
             **asdict(run),
-            steps_saved=run.effective_steps - run.steps,
+            steps_saved=run.effective_steps - run.steps if run.equal_progress else 0.0,
             rule=rule,
         )
 

@@ -100,6 +100,10 @@ class Progress:
         """Whether a schedule was made that is to follow."""
         return bool(self._followers)
 
+    def counts(self) -> bool:
+        """Whether the run, or a schedule of it, goes by effective steps."""
+        return self.goal is not None or self.followed
+
     def effective(self) -> float:
         """Effective steps so far; waits for a device."""
         return float(self._effective[0])

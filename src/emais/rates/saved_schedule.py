@@ -30,7 +30,7 @@ def check_schedule_state(state: Any, mine: dict[str, Any], groups: int, unit: fl
     if isinstance(place, bool) or not isinstance(place, int) or place < 0:
         raise EmaisError(f"place must be a whole number of at least 0, got {shortly(place)}: {AS_SAVED}")
     _check_numbers(state["low"], groups, "low", RATE_LIMIT)
-    for name in ("high", "written", "rates"):
+    for name in ("high", "change", "written", "rates"):
         if state[name] is not None:
             _check_numbers(state[name], groups, name, RATE_LIMIT)
     if (state["written"] is None) != (state["rates"] is None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
 from ..errors import EmaisError, number_above, positive_float
 from ..statistics.limits import AS_SAVED
+from .group_rates import fill, in_place, read, times, write, zeroed
 from .saved_schedule import check_schedule_state
 from .schedulers import check_scheduler, check_unit, own_end, steps_left, steps_made
 
@@ -34,7 +35,8 @@ GROUPS = (
     "the optimizer had {} parameter groups when this EffectiveSchedule was made, and has {} now: after add_param_group "
     "make a new scheduler and a new EffectiveSchedule"
 )
-OLDER: dict[str, Any] = {"pending": 0.0, "written": None, "rates": None}  # what a state of 0.1.0 has not got
+# what a state of 0.1.0 has not got
+OLDER: dict[str, Any] = {"pending": 0.0, "change": None, "written": None, "rates": None}
 NEAR = 0.9  # of the way to an end
 UNITS = (
     "The scheduler counts steps of the optimizer, {each}: make it for {right:.0f} of them, or for epochs with "
@@ -43,6 +45,10 @@ UNITS = (
 COUNTS_EPOCHS = (
     "The scheduler counts epochs: make it for {right:.0f} of them. After a resume, load the states of the engine and "
     "of the schedule"
+)
+IN_STEPS = (
+    "effective_steps counts minibatches, and {k} are accumulated for a step: if {goal:.0f} was meant in steps of the "
+    "optimizer, give {whole:.0f}. Else: "
 )
 EARLY = "the schedule came to its end at {here:.0f} effective steps, and the run goes on to {goal:.0f}. "
 LATE = "the run came to its end, and the schedule was at {t:.0f} of its {end:.0f} steps. "
@@ -103,12 +109,15 @@ class EffectiveSchedule:
         self._t = torch.zeros((), dtype=torch.float64, device=engine.device)
         # rates at two steps of the scheduler: `_place`, and the next, where it stands once it has been stepped
         self._place = 0
-        self._low = self._read()
+        self._low = read(self.optimizer)
         self._high: list[Any] | None = None
         self._count = steps_made(self._scheduler)
         self._end = self._ends()
         self.num_steps = self._limit()
-        self._written = self._read()  # the rates as they were left here: whatever differs later, others have changed
+        self._written = read(
+            self.optimizer
+        )  # the rates as they were left here: whatever differs later, others have changed
+        self._change = [torch.ones_like(lr) if isinstance(lr, Tensor) else 1.0 for lr in self._low]
         if self._scheduler is None:
             self._place_rates()
 
@@ -140,8 +149,9 @@ class EffectiveSchedule:
             warnings.warn(SELDOM.format(attached.steps - self._steps), stacklevel=2)
         self._steps = attached.steps
         self._take_worth()
-        self._keep_changes()
+        stopped = self._keep_changes()
         self._place_rates()
+        write(self.optimizer, [zeroed(lr, stop) for lr, stop in zip(in_place(self.optimizer), stopped, strict=True)])
         if self._scheduler is not None and self._run is not None:
             self._look_at_ends(self._run)
 
@@ -150,16 +160,21 @@ class EffectiveSchedule:
             self._t.add_(self._follower.worth).clamp_(max=self.num_steps)
             self._follower.worth.zero_()
 
-    def _keep_changes(self) -> None:
-        """What others have multiplied the rates by since they were written here stays: all further ones get it, too."""
-        changes = [_times(now, was) for now, was in zip(self._in_place(), self._written, strict=True)]
-        for rates in (self._low, self._high):
-            if rates is not None:
-                _fill(rates, [rate * change for rate, change in zip(rates, changes, strict=True)])
+    def _keep_changes(self) -> list[Any]:
+        """What others have multiplied the rates by since they were written here stays: all further ones get it, too.
+
+        Apart from the scheduler's rates, which some schedulers compute anew in each step. Gives whether others have set
+        a rate to 0: there it stays until they set another one.
+        """
+        pairs = list(zip(in_place(self.optimizer), self._written, strict=True))
+        changes = [change * times(*pair) for change, pair in zip(self._change, pairs, strict=True)]
+        stopped = [(now == 0) & (was != 0) for now, was in pairs]
+        fill(self._change, changes)
+        return stopped
 
     def _place_rates(self) -> None:
-        self._write(self._rates())
-        _fill(self._written, self._in_place())
+        write(self.optimizer, [change * rate for change, rate in zip(self._change, self._rates(), strict=True)])
+        fill(self._written, in_place(self.optimizer))
 
     def _look_at_ends(self, run: float) -> None:
         """Say, once, that schedule and run end far apart: the scheduler counts in another unit."""
@@ -175,6 +190,10 @@ class EffectiveSchedule:
         k = max(1, round(here / t)) if t and self._unit == 1 else 1
         each = f"of {k} minibatches each" if k > 1 else "and num_steps the minibatches"
         right, way = goal / k / self._unit, self.in_epochs
+        accumulated = self._engine.attached.minibatches
+        planned = end * accumulated if self._unit == 1 else end  # minibatches that the scheduler was made for
+        if accumulated > 1 and NEAR <= accumulated * goal / planned <= 1 / NEAR:
+            message += IN_STEPS.format(k=accumulated, goal=goal, whole=accumulated * goal)
         message += UNITS if self._unit == 1 else COUNTS_EPOCHS
         told = message.format(
             t=t / self._unit, here=here, goal=goal, end=end / self._unit, right=right, each=each, way=way
@@ -204,32 +223,20 @@ class EffectiveSchedule:
     def _advance(self, rates: list[Any]) -> list[Any]:
         """The scheduler's next rates after these, from which it goes on."""
         assert self._scheduler is not None
-        self._write(rates)
+        write(self.optimizer, rates)
         self._scheduler.step()
         self._count = steps_made(self._scheduler)
-        return self._read()
-
-    def _in_place(self) -> list[Any]:
-        return [group["lr"] for group in self.optimizer.param_groups]
-
-    def _read(self) -> list[Any]:
-        return [lr.clone() if isinstance(lr, Tensor) else lr for lr in self._in_place()]
-
-    def _write(self, rates: list[Any]) -> None:
-        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
-            if isinstance(group["lr"], Tensor):
-                group["lr"].copy_(torch.as_tensor(lr, device=group["lr"].device))
-            else:
-                group["lr"] = float(lr)
+        return read(self.optimizer)
 
     def get_last_lr(self) -> list[float]:
         """The rates in place now."""
-        return [float(lr) for lr in self._in_place()]
+        return [float(lr) for lr in in_place(self.optimizer)]
 
     def state_dict(self) -> dict[str, Any]:
         """For an exact resume, the scheduler's own state included."""
         inner = None if self._scheduler is None else self._scheduler.state_dict()
-        named = {"low": self._low, "high": self._high, "written": self._written, "rates": self._in_place()}
+        named = {"low": self._low, "high": self._high, "change": self._change}
+        named |= {"written": self._written, "rates": in_place(self.optimizer)}
         rates = {name: None if values is None else [float(x) for x in values] for name, values in named.items()}
         with self._engine.attached.settled:
             moved = {"t_eff": float(self.t_eff), "pending": float(self._follower.worth)}
@@ -245,8 +252,8 @@ class EffectiveSchedule:
         self.num_steps = max(self._limit(), state["t_eff"])
         self._place_rates()
         if state["written"] is not None:
-            _fill(self._written, state["written"])
-            self._write(state["rates"])
+            fill(self._written, state["written"])
+            write(self.optimizer, state["rates"])
 
     def _take_over(self, state: dict[str, Any], before: dict[str, Any]) -> None:
         if self._scheduler is not None:
@@ -260,28 +267,9 @@ class EffectiveSchedule:
         self._t.fill_(float(state["t_eff"]))
         self._follower.worth.fill_(float(state["pending"]))
         self._place = state["place"]
-        _fill(self._low, state["low"])
-        self._high = None if state["high"] is None else self._read()
+        fill(self._low, state["low"])
+        fill(self._change, state["change"] or [1.0] * len(self._low))
+        self._high = None if state["high"] is None else read(self.optimizer)
         if self._high is not None:
-            _fill(self._high, state["high"])
+            fill(self._high, state["high"])
         self._end = self._ends()
-
-
-def _fill(rates: list[Any], values: Sequence[Any]) -> None:
-    """Put values into rates; tensors stay where they are, so that a step can be captured in a CUDA graph."""
-    for k, value in enumerate(values):
-        if isinstance(rates[k], Tensor):
-            rates[k].copy_(torch.as_tensor(value, device=rates[k].device))
-        else:
-            rates[k] = float(value)
-
-
-def _times(now: Any, was: Any) -> Any:
-    """How many times as high a rate is as it was; exactly 1 if it is the same, and where it was 0.
-
-    >>> _times(0.05, 0.1), _times(0.1, 0.1), _times(0.1, 0.0)
-    (0.5, 1.0, 1.0)
-    """
-    if isinstance(now, Tensor):
-        return torch.where((now == was) | (was == 0), torch.ones_like(now), now / was)
-    return 1.0 if now == was or was == 0 else now / was

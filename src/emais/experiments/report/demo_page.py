@@ -33,6 +33,10 @@ DEMO_CAPTION = (
     "each run. The time of a step is relative to SGD-Scan, the median over pairs of runs with the same seed. SGD-Scan "
     "is observed too: its steps carry the cost of observing, but not of choosing samples."
 )
+WORDS = (
+    "SGD-Scan is plain SGD. N_ems: how many uniform samples a minibatch is worth. S(W): 0 is the best sampler, 1 "
+    "uniform sampling."
+)
 LEGENDS = (
     "A legend shows the last point of each line. The table has other averages, so its figures differ a little: the "
     f"training loss is a mean over the last {SMOOTHED} points, N_ems and S(W) are means over the second half."
@@ -48,7 +52,7 @@ def demo_table(settings: Sequence[Setting]) -> Table:
     loss = final_loss(base)
     rows = [
         [
-            Cell(NAMES[s.config.method]),
+            Cell(name_of(s)),
             value_cell(s),
             spread_cell([float(r.steps) for r in s.records], 0),
             loss_cell(final_loss(s)),
@@ -64,6 +68,11 @@ def demo_table(settings: Sequence[Setting]) -> Table:
         rows,
         DEMO_CAPTION,
     )
+
+
+def name_of(setting: Setting) -> str:
+    """Of a method; plain training that another's length was given is a row of its own."""
+    return f"{NAMES[setting.config.method]}{', cut short' if setting.config.follow else ''}"
 
 
 def seed_averages(setting: Setting, quantity: str) -> list[float]:
@@ -92,9 +101,15 @@ def time_cell(setting: Setting, base: Setting) -> Cell:
 
 
 def verdicts(settings: Sequence[Setting]) -> list[str]:
-    """Sentences on each method but the first, which they are compared with: its length, its error, its loss."""
+    """Sentences on each method but the first, which they are compared with: its length, its error, its loss.
+
+    A run that was cut short is compared with the one that it was cut to the length of.
+    """
     base, *others = settings
-    return [sentence for s in others for sentence in method_verdict(base, s)]
+    cut = [s for s in others if s.config.follow]
+    ended = [s for s in others if s.config.schedule == "progress"]
+    found = [sentence for s in others if not s.config.follow for sentence in method_verdict(base, s)]
+    return found + [control_verdict(control, s) for control in cut for s in ended]
 
 
 def method_verdict(base: Setting, own: Setting) -> list[str]:
@@ -108,27 +123,36 @@ def method_verdict(base: Setting, own: Setting) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
+def control_verdict(control: Setting, own: Setting) -> str:
+    """What plain training with as few steps comes to, beside the method that has shown that they may be enough."""
+    name, loss, theirs = NAMES[own.config.method], final_loss(own), final_loss(control)
+    error = error_verdict(control.values, own.values, name, "the shortened run")
+    if not (math.isfinite(loss) and math.isfinite(theirs)):
+        return f"SGD-Scan cut to as few steps: {error}"
+    return f"SGD-Scan cut to as few steps ends with a training loss of {theirs:.3g}, {name} with {loss:.3g}. {error}"
+
+
 def length_verdict(base: Setting, own: Setting, name: str) -> str:
     """How many steps a method took, if it ended early."""
     steps, all_steps = own_steps(own), own_steps(base)
     if steps >= all_steps:
         return ""
-    share = 100 * steps / all_steps
+    share, time = 100 * steps / all_steps, 100 * seconds(own) / seconds(base)
     return (
-        f"{name} stopped after {steps:.0f} steps, {share:.0f} % of SGD-Scan’s: larger steps on better chosen samples, "
-        f"which it counted as {all_steps:.0f} ordinary ones."
+        f"{name} stopped after {steps:.0f} steps, {share:.0f} % of SGD-Scan’s and {time:.0f} % of its time: larger "
+        f"steps on better chosen samples, which it counted as {all_steps:.0f} ordinary ones."
     )
 
 
-def error_verdict(scan: Sequence[float], ours: Sequence[float], name: str = "EMAIS") -> str:
+def error_verdict(scan: Sequence[float], ours: Sequence[float], name: str = "EMAIS", theirs: str = "SGD-Scan") -> str:
     """Who ended at the lower test error, by how much, and whether the seeds differ by more than that."""
     (base, base_sd), (mean, own_sd) = mean_sd(scan), mean_sd(ours)
     gap, spread = abs(mean - base), max(base_sd, own_sd)
     seeds = f"{len(ours)} seeds" if len(ours) > 1 else "one seed"
     if gap < 0.005:
-        return f"{name} and SGD-Scan end at the same test error, {mean:.2f} %, over {seeds}."
+        return f"{name} and {theirs} end at the same test error, {mean:.2f} %, over {seeds}."
     side = "lower" if mean < base else "higher"
-    numbers = f"{gap:.2f} points {side} than SGD-Scan’s ({mean:.2f} % against {base:.2f} %)"
+    numbers = f"{gap:.2f} points {side} than {theirs}’s ({mean:.2f} % against {base:.2f} %)"
     if len(ours) == 1:
         return f"{name}’s test error is {numbers}, but one seed shows no spread: run more before believing it."
     if gap <= spread:
@@ -157,12 +181,17 @@ def own_steps(setting: Setting) -> float:
     return statistics.fmean(r.steps for r in setting.records)
 
 
+def seconds(setting: Setting) -> float:
+    """The training time of a method, as a mean over seeds."""
+    return statistics.fmean(r.steps * r["ms_per_step"] / 1e3 for r in setting.records)
+
+
 # ---- the page
 
 
 def demo_figure(settings: Sequence[Setting]) -> Figure:
-    """Test error, training loss, N_ems and S(W) over the training steps."""
-    lines: list[Line] = [(s, NAMES[s.config.method], None) for s in settings]
+    """Test error, training loss, N_ems and S(W) over the training steps; not of a run that was cut short."""
+    lines: list[Line] = [(s, name_of(s), None) for s in settings if not s.config.follow]
     end = ((final_loss(settings[0]), ""),)
     charts = [
         metric_chart("Test error", lines, "error"),
