@@ -205,6 +205,7 @@ def test_plain_attributes_are_put_back_in_place(fail_at):
     train(model, optimizer, 2)
     model.history.clear()  # nothing below compares tensors with a graph
     model.nested["by_name"].clear()
+    model.nested["by_name"].update(second=2, first=1)
     model.extra = None
     expected, attributes = copy.deepcopy(held(model)), set(vars(model))
     try:
@@ -216,21 +217,23 @@ def test_plain_attributes_are_put_back_in_place(fail_at):
     assert set(vars(model)) == attributes
     names = ("history", "recent", "names", "mean", "array", "nested", "generators")
     assert [name for name in names if getattr(model, name) is not objects[name]] == []
+    assert list(model.nested["by_name"]) == ["second", "first"]
 
 
 def test_a_hook_that_the_loss_registers_is_gone_afterwards():
     model, optimizer, _ = made("sgd")
 
     calls = []
+    model.head.register_forward_hook(lambda *_: calls.append("own"))
 
     def hooked(net, batch):
-        net.head.register_forward_hook(lambda *_: calls.append(1))
+        net.head.register_forward_hook(lambda *_: calls.append("of the loss"))
         return loss(net, batch)
 
     emais.audit(model, Noisy(), hooked, optimizer, batch_size=6, steps=3)
     calls.clear()
     model(torch.randn(8, 6))
-    assert calls == []
+    assert calls == ["own"]
 
 
 class Recording(torch.optim.SGD):

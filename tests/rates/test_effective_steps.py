@@ -78,6 +78,17 @@ def test_a_run_ends_at_its_goal(problem, workers):
     assert summary.steps_saved == pytest.approx(run.imp.effective_steps - run.steps)
 
 
+def test_a_run_that_is_out_of_steps_before_its_goal_says_that(problem):
+    """Its rule may give less than 1."""
+    run = Run(problem, lambda o: StepLR(o, 1000), method="emais", num_steps=60, effective_steps=True)
+    run.imp.progress.saved.sub_(1000)  # as if that had been so
+    run.train()
+    assert run.imp.finished
+    assert run.imp.effective_steps < 60
+    with pytest.warns(UserWarning, match="all num_steps=60 steps are done"):
+        run.train()
+
+
 def test_a_method_without_a_factor_makes_all_steps(problem):
     run = Run(problem, method="sgd-scan", num_steps=200, effective_steps=True).train()
     assert run.steps == 200 == run.imp.effective_steps

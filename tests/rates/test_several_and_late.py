@@ -52,6 +52,58 @@ def test_a_second_optimizer_that_takes_over_counts_its_steps(task):
     assert schedule.t_eff == 80
 
 
+@pytest.mark.parametrize(
+    "who",
+    [lambda k: [k % 2], lambda k: [0, 1] if k % 5 == 4 else [1], lambda k: [1, 0]],
+    ids=["in turn", "one seldom", "both"],
+)
+def test_a_schedule_counts_the_steps_of_its_own_optimizer(task, who):
+    """As torch's schedulers do: each comes to the end that it was made for with its last step, and none is warned."""
+    dataset, model = task
+    optimizers = [sgd(model), sgd(model)]
+    imp = emais.EMAISAuto(400, batch_size=20, num_steps=60)
+    for optimizer in optimizers:
+        imp.attach(optimizer, rule="none")
+    counts = [sum(which in who(k) for k in range(60)) for which in (0, 1)]
+    schedules = [
+        emais.EffectiveSchedule(CosineAnnealingLR(optimizer, count), imp)
+        for optimizer, count in zip(optimizers, counts, strict=True)
+    ]
+    rates = [[], []]
+    for k, (batch, draw) in enumerate(imp.loader(dataset)):
+        half(imp, model, batch, draw)
+        for which in who(k):
+            rates[which].append(optimizers[which].param_groups[0]["lr"])
+            optimizers[which].step()
+            schedules[which].step()
+    for own, count in zip(rates, counts, strict=True):
+        plain = sgd(model)
+        scheduler, wanted = CosineAnnealingLR(plain, count), []
+        for _ in range(count):
+            wanted.append(plain.param_groups[0]["lr"])
+            plain.step()
+            scheduler.step()
+        assert own == pytest.approx(wanted)
+    assert imp.effective_steps == 60
+
+
+@pytest.mark.parametrize("attach_first", [False, True])
+def test_a_state_that_was_saved_with_nothing_attached_is_not_counted_again(task, attach_first):
+    dataset, model = task
+    imp = emais.create("sgd-scan", 400, batch_size=20)
+    for batch, draw in imp.loader(dataset):
+        half(imp, model, batch, draw)
+    again, optimizer = emais.create("sgd-scan", 400, batch_size=20), sgd(model)
+    if attach_first:
+        again.attach(optimizer)
+    again.load_state_dict(imp.state_dict())
+    if not attach_first:
+        again.attach(optimizer)
+    half(again, model, *next(iter(again.loader(dataset))))
+    optimizer.step()
+    assert (again.effective_steps, again.attached.minibatches) == (21, 1)
+
+
 def test_optimizers_in_turn_count_each_minibatch_once(task):
     dataset, model = task
     imp = emais.EMAISAuto(400, batch_size=20)

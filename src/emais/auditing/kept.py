@@ -112,7 +112,11 @@ def _same(now: list[Any], before: list[Any]) -> bool:
 def _put_dict(x: dict[Any, Any], items: list[tuple[Any, Any]]) -> None:
     if not (_same(list(x), [key for key, _ in items]) and _same(list(x.values()), [value for _, value in items])):
         x.clear()
-        dict.update(x, items)  # a Counter's own would count them
+        for (
+            key,
+            value,
+        ) in items:  # not update(): a Counter's would count them, a dict's passes by an OrderedDict's order
+            x[key] = value
 
 
 def _put_items(x: Any, items: list[Any]) -> None:

@@ -42,7 +42,7 @@ class EngineLoader(Loader):
 
     def __iter__(self) -> Iterator[tuple[Any, Draw]]:
         engine = self._engine
-        if engine.finished:
+        if engine.attached.finished():
             if not self._told:
                 warnings.warn(FINISHED, stacklevel=2)
             self._told = True

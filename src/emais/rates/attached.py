@@ -155,12 +155,14 @@ class Attached:
             self.unclosed = [s for s in self.unclosed if s is not scaler]
         made = self.monitor.added - self._latest  # minibatches of the step: several if they were accumulated
         if made:  # of several optimizers, the first that steps counts them
-            self._progress.add(self.applied, made)
+            self._progress.add(self.applied, made, [s.optimizer for s in self.scalers])
             self.steps, self.minibatches = self.steps + 1, made
             if self.steps == ENOUGH_STEPS and self._trained is False:
                 warnings.warn(UNTRAINED.format(self.steps), stacklevel=2)
             if scaler.optimizer is not None:
                 self.lr = scaler.optimizer.param_groups[0]["lr"]
+        if scaler.optimizer is not None:
+            self._progress.add_step(scaler.optimizer, self.applied)
         scaler.used = self._latest = self.monitor.added
         self._told = False
         self.monitor.close()
@@ -221,7 +223,7 @@ class Attached:
         for k, scaler in enumerate(self.scalers):
             scaler.used = used[k] if k < len(used) else self.monitor.added
         self._loaded = used[len(self.scalers) :]
-        self._latest, self._told = max([*used, 0]), False
+        self._latest, self._told = max(used, default=self.monitor.added if self.scalers else 0), False
 
 
 def innermost(optimizer: Optimizer) -> Optimizer:

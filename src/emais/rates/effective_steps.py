@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from ..errors import EmaisError, positive_float
 from ..statistics.arrays import Arrays, Number
@@ -37,12 +39,28 @@ def minibatches_of(steps: int, epoch: int, accumulated: int) -> int:
     return epochs * epoch + min(left * accumulated, epoch)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Follower:
-    """What the steps since a schedule last moved are worth: it takes that and sets it to 0."""
+    """What the steps since a schedule last moved are worth: it takes that and sets it to 0.
 
+    by_minibatch: it counts all minibatches. Else it counts the steps of its optimizer, how many they were in `steps`;
+    of one that is not attached, those that close a window.
+    """
+
+    optimizer: Optimizer
     by_minibatch: bool
     worth: Tensor
+    steps: int = 0
+
+    def add(self, worth: Number) -> None:
+        """A step."""
+        self.worth.add_(worth)
+        self.steps += 1
+
+    def clear(self) -> None:
+        """From now on."""
+        self.worth.zero_()
+        self.steps = 0
 
 
 class Progress:
@@ -79,20 +97,30 @@ class Progress:
         self._effective = arrays.array(self.saved)  # the same memory
         self._followers: list[Follower] = []
 
-    def add(self, factor: Number, minibatches: int = 1) -> None:
-        """A step was made, of so many minibatches."""
+    def add(self, factor: Number, minibatches: int = 1, attached: Sequence[Optimizer | None] = ()) -> None:
+        """A step was made, of so many minibatches; attached: optimizers, for each of which `add_step` tells its own."""
         self._effective += factor * minibatches if minibatches > 1 else factor
         for follower in self._followers:
-            follower.worth.add_(factor * minibatches if follower.by_minibatch else factor)
+            if follower.by_minibatch:
+                follower.add(factor * minibatches)
+            elif not any(optimizer is follower.optimizer for optimizer in attached):
+                follower.add(factor)
+
+    def add_step(self, optimizer: Optimizer, factor: Number) -> None:
+        """An attached optimizer has made a step, whichever of them closed the window."""
+        for follower in self._followers:
+            if follower.optimizer is optimizer and not follower.by_minibatch:
+                follower.add(factor)
 
     def tell_few(self) -> None:
         """Say that a goal is less than an epoch: a number of epochs was given where steps are counted."""
         if self.goal is not None and self.goal < self.fewest:
             warnings.warn(FEW_STEPS.format(self.goal, self.fewest, self.fewest), stacklevel=4)
 
-    def follower(self, by_minibatch: bool) -> Follower:
+    def follower(self, optimizer: Optimizer, by_minibatch: bool) -> Follower:
         """For a schedule: what steps from now on are worth, in minibatches, or in steps of the optimizer."""
-        self._followers.append(Follower(by_minibatch, torch.zeros((), dtype=torch.float64, device=self.saved.device)))
+        worth = torch.zeros((), dtype=torch.float64, device=self.saved.device)
+        self._followers.append(Follower(optimizer, by_minibatch, worth))
         return self._followers[-1]
 
     @property

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
 from ..errors import EmaisError, number_above, positive_float
 from ..statistics.limits import AS_SAVED
+from .attached import innermost
 from .group_rates import fill, in_place, read, times, write, zeroed
 from .saved_schedule import check_schedule_state
 from .schedulers import check_scheduler, check_unit, own_end, steps_left, steps_made
@@ -97,7 +98,7 @@ class EffectiveSchedule:
         self._run = engine.progress.goal if engine.num_steps is None else engine.num_steps  # in minibatches
         self._given = self._run if num_steps is None else number_above("num_steps", num_steps, 0)
         self._own_end = num_steps is None  # whether a cosine's own end counts, too, if it comes first
-        self._steps, self._told, self._early, self._late = engine.attached.steps, False, False, False
+        self._told, self._early, self._late = False, False, False
         epoch = engine.epoch_length if isinstance(per_epoch, bool) else positive_float("per_epoch", per_epoch)
         self._unit = epoch if per_epoch else 1
         if self._scheduler is not None and self._run is not None and self._own_end and not per_epoch:
@@ -105,7 +106,7 @@ class EffectiveSchedule:
         if optimizer is None or not (self._scheduler or callable(schedule)):
             raise EmaisError("a schedule that is a function of t needs optimizer=, whose rate it multiplies")
         self.optimizer: Optimizer = optimizer
-        self._follower = engine.progress.follower(by_minibatch=bool(per_epoch))
+        self._follower = engine.progress.follower(innermost(optimizer), by_minibatch=bool(per_epoch))
         self._t = torch.zeros((), dtype=torch.float64, device=engine.device)
         # rates at two steps of the scheduler: `_place`, and the next, where it stands once it has been stepped
         self._place = 0
@@ -143,11 +144,9 @@ class EffectiveSchedule:
         if len(self.optimizer.param_groups) != len(self._low):
             raise EmaisError(GROUPS.format(len(self._low), len(self.optimizer.param_groups)))
         self._engine.progress.asked = True
-        attached = self._engine.attached
-        if attached.steps > self._steps + 1 and self._unit == 1 and not self._told:
+        if self._follower.steps > 1 and self._unit == 1 and not self._told:
             self._told = True
-            warnings.warn(SELDOM.format(attached.steps - self._steps), stacklevel=2)
-        self._steps = attached.steps
+            warnings.warn(SELDOM.format(self._follower.steps), stacklevel=2)
         self._take_worth()
         stopped = self._keep_changes()
         self._place_rates()
@@ -158,7 +157,7 @@ class EffectiveSchedule:
     def _take_worth(self) -> None:
         with self._engine.attached.settled:
             self._t.add_(self._follower.worth).clamp_(max=self.num_steps)
-            self._follower.worth.zero_()
+            self._follower.clear()
 
     def _keep_changes(self) -> list[Any]:
         """What others have multiplied the rates by since they were written here stays: all further ones get it, too.
@@ -248,7 +247,6 @@ class EffectiveSchedule:
         state = OLDER | state if isinstance(state, dict) else state
         check_schedule_state(state, before, len(self._low), self._unit)
         self._take_over(state, before)
-        self._steps = self._engine.attached.steps
         self.num_steps = max(self._limit(), state["t_eff"])
         self._place_rates()
         if state["written"] is not None:
@@ -265,6 +263,7 @@ class EffectiveSchedule:
                 raise EmaisError(f"{name} cannot take this state over ({error!r}): {AS_SAVED}") from error
             self._count = steps_made(self._scheduler)
         self._t.fill_(float(state["t_eff"]))
+        self._follower.clear()
         self._follower.worth.fill_(float(state["pending"]))
         self._place = state["place"]
         fill(self._low, state["low"])
