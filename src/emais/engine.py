@@ -165,10 +165,9 @@ class Engine(Hooks, metaclass=Making):
         """What the latest epoch, or so many steps of it, and the run looked like, from sums; waits for a device."""
         steps = None if steps is None else positive_int("steps", steps)
         with self._settled:
-            fallback, monitor = int(self.report().get("fallback_steps", 0)), self.monitor
-            counts = int(monitor.counts[0]), fallback, monitor.added, self.attached.counted()
-            warming_up = 0 < int(monitor.step) <= (self.epoch_steps or 0)
-            run = RunCounts(*counts, self.progress.effective(), warming_up, self.progress.counts())
+            fallback, monitor, progress = int(self.report().get("fallback_steps", 0)), self.monitor, self.progress
+            counts = int(monitor.counts[0]), fallback, monitor.added, self.attached.counted(), progress.effective()
+            run = RunCounts(*counts, 0 < int(monitor.step) <= (self.epoch_steps or 0), progress.counts())
             return monitor.recent.summary(run, monitor.rule, monitor.bound, steps)
 
     def samples(self, count: int = 100, *, losses: Losses | None = None) -> Samples:

@@ -21,7 +21,7 @@ from .config import Config
 from .data import Data, load
 from .demo_trainer import PlainLoop
 from .files import write_whole
-from .report.demo_page import WORDS, demo_page, demo_table, verdicts
+from .report.demo_page import IN_THE_TERMINAL, demo_page, demo_table, verdicts
 from .report.tables.cells import to_text
 from .runs.provenance import processor
 from .runs.runner import run_all
@@ -98,7 +98,7 @@ def run_demo(
     command = f"emais demo --data {data} --seeds {seeds} --steps {steps}"
     write_whole(out, demo_page(f"EMAIS beside SGD-Scan on {demo.data_title}", about, settings, command))
     said = "\n".join(verdicts(settings))
-    print(f"{to_text(demo_table(settings))}\n{WORDS}\n\n{said}\nThe curves: {out}")
+    print(f"{to_text(demo_table(settings))}\n{IN_THE_TERMINAL}\n\n{said}\nThe curves: {out}")
     return settings
 
 

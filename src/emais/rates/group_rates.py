@@ -20,7 +20,7 @@ def read(optimizer: Optimizer) -> list[Any]:
     return [lr.clone() if isinstance(lr, Tensor) else lr for lr in in_place(optimizer)]
 
 
-def write(optimizer: Optimizer, rates: Sequence[Any]) -> None:
+def write_rates(optimizer: Optimizer, rates: Sequence[Any]) -> None:
     """Set the rates; those that are tensors stay the same tensors."""
     for group, lr in zip(optimizer.param_groups, rates, strict=True):
         if isinstance(group["lr"], Tensor):

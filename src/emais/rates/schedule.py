@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 from ..errors import EmaisError, number_above, positive_float
 from ..statistics.limits import AS_SAVED
 from .attached import innermost
-from .group_rates import fill, in_place, read, times, write, zeroed
+from .group_rates import fill, in_place, read, times, write_rates, zeroed
 from .saved_schedule import check_schedule_state
 from .schedulers import check_scheduler, check_unit, own_end, steps_left, steps_made
 
@@ -150,7 +150,9 @@ class EffectiveSchedule:
         self._take_worth()
         stopped = self._keep_changes()
         self._place_rates()
-        write(self.optimizer, [zeroed(lr, stop) for lr, stop in zip(in_place(self.optimizer), stopped, strict=True)])
+        write_rates(
+            self.optimizer, [zeroed(lr, stop) for lr, stop in zip(in_place(self.optimizer), stopped, strict=True)]
+        )
         if self._scheduler is not None and self._run is not None:
             self._look_at_ends(self._run)
 
@@ -172,7 +174,7 @@ class EffectiveSchedule:
         return stopped
 
     def _place_rates(self) -> None:
-        write(self.optimizer, [change * rate for change, rate in zip(self._change, self._rates(), strict=True)])
+        write_rates(self.optimizer, [change * rate for change, rate in zip(self._change, self._rates(), strict=True)])
         fill(self._written, in_place(self.optimizer))
 
     def _look_at_ends(self, run: float) -> None:
@@ -222,7 +224,7 @@ class EffectiveSchedule:
     def _advance(self, rates: list[Any]) -> list[Any]:
         """The scheduler's next rates after these, from which it goes on."""
         assert self._scheduler is not None
-        write(self.optimizer, rates)
+        write_rates(self.optimizer, rates)
         self._scheduler.step()
         self._count = steps_made(self._scheduler)
         return read(self.optimizer)
@@ -251,7 +253,7 @@ class EffectiveSchedule:
         self._place_rates()
         if state["written"] is not None:
             fill(self._written, state["written"])
-            write(self.optimizer, state["rates"])
+            write_rates(self.optimizer, state["rates"])
 
     def _take_over(self, state: dict[str, Any], before: dict[str, Any]) -> None:
         if self._scheduler is not None:

@@ -33,7 +33,7 @@ DEMO_CAPTION = (
     "each run. The time of a step is relative to SGD-Scan, the median over pairs of runs with the same seed. SGD-Scan "
     "is observed too: its steps carry the cost of observing, but not of choosing samples."
 )
-WORDS = (
+IN_THE_TERMINAL = (
     "SGD-Scan is plain SGD. N_ems: how many uniform samples a minibatch is worth. S(W): 0 is the best sampler, 1 "
     "uniform sampling."
 )
