@@ -300,6 +300,20 @@ def test_the_verdict_says_when_a_method_has_the_loss_of_the_first_or_where_it_en
     assert loss_verdict(base, diverged, "EMAIS").endswith("a run diverged.")
 
 
+def test_the_outcome_in_short_comes_first() -> None:
+    base, emais, auto = three_methods()
+    first = verdicts([base, emais, auto])[0]
+    assert first == (
+        "In short: on test error no method differs from SGD-Scan by more than the spread over 2 seeds; the training "
+        f"loss that SGD-Scan ends with is reached by EMAIS after {100 * 20 / base.config.num_steps:.0f} % of the steps."
+    )
+    for record, error in zip(emais.records, (1.0, 1.2), strict=True):
+        record.entries["test_error"] = error
+    better = Setting(emais.config, emais.records)
+    assert "on test error EMAIS differs from SGD-Scan by more than" in verdicts([base, better])[0]
+    assert "one seed shows no spread" in verdicts(three_methods(seeds=1))[0]
+
+
 def test_a_run_that_ends_early_is_said_to_and_its_loss_is_explained() -> None:
     """One that stops short of the loss, though its steps are counted as many, would read like a contradiction."""
     base, _, auto = three_methods()

@@ -101,15 +101,30 @@ def time_cell(setting: Setting, base: Setting) -> Cell:
 
 
 def verdicts(settings: Sequence[Setting]) -> list[str]:
-    """Sentences on each method but the first, which they are compared with: its length, its error, its loss.
+    """The outcome in short, then sentences on each method but the first, which they are compared with.
 
     A run that was cut short is compared with the one that it was cut to the length of.
     """
     base, *others = settings
     cut = [s for s in others if s.config.follow]
     ended = [s for s in others if s.config.schedule == "progress"]
-    found = [sentence for s in others if not s.config.follow for sentence in method_verdict(base, s)]
+    own = [s for s in others if not s.config.follow]
+    found = [in_short(base, own), *(sentence for s in own for sentence in method_verdict(base, s))]
     return found + [control_verdict(control, s) for control in cut for s in ended]
+
+
+def in_short(base: Setting, own: Sequence[Setting]) -> str:
+    """Whether any method differs in test error by more than the seeds do, and how soon each has the training loss."""
+    seeds = len(base.values)
+    apart = [NAMES[s.config.method] for s in own if abs(s.mean - base.mean) > max(s.sd, base.sd)]
+    differ = f"{' and '.join(apart) or 'no method'} differ{'s' * (len(apart) < 2)}"
+    errors = f"{differ} from SGD-Scan by more than the spread over {seeds} seeds"
+    if seeds == 1:
+        errors = "one seed shows no spread, so nothing can be said"
+    soon = [(s, steps_to_loss(s, final_loss(base)) / own_steps(base)) for s in own]
+    reached = [f"{NAMES[s.config.method]} after {100 * part:.0f} %" for s, part in soon if math.isfinite(part)]
+    losses = f"{' and '.join(reached)} of the steps" if reached else "no method"
+    return f"In short: on test error {errors}; the training loss that SGD-Scan ends with is reached by {losses}."
 
 
 def method_verdict(base: Setting, own: Setting) -> list[str]:
