@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -112,11 +112,10 @@ def _same(now: list[Any], before: list[Any]) -> bool:
 def _put_dict(x: dict[Any, Any], items: list[tuple[Any, Any]]) -> None:
     if not (_same(list(x), [key for key, _ in items]) and _same(list(x.values()), [value for _, value in items])):
         x.clear()
-        for (
-            key,
-            value,
-        ) in items:  # not update(): a Counter's would count them, a dict's passes by an OrderedDict's order
-            x[key] = value
+        # its own may do something else, as a Counter's; a dict's update passes by the order of an OrderedDict
+        kind = OrderedDict if isinstance(x, OrderedDict) else dict
+        for key, value in items:
+            kind.__setitem__(x, key, value)
 
 
 def _put_items(x: Any, items: list[Any]) -> None:

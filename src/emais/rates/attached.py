@@ -13,7 +13,7 @@ from ..errors import EmaisError, truth
 from ..observing.handover import Settled
 from ..observing.monitor import Monitor
 from ..statistics.arrays import Number
-from .effective_steps import Progress
+from .effective_steps import Follower, Progress
 from .manual import ManualStep
 from .rules import check_decay, check_rate, check_rule, default_rule
 from .scaling import StepScaler
@@ -144,6 +144,11 @@ class Attached:
         """A step is over: what comes next belongs to another."""
         with self.settled:
             self._close(scaler)
+
+    def unclosed_worth(self, follower: Follower) -> float:
+        """What a schedule will get of steps that a hook has broken off after they had read their rate."""
+        own = [s for s in self.unclosed if s.optimizer is follower.optimizer and not follower.by_minibatch]
+        return len(own) * float(self.applied)
 
     def close_unclosed(self) -> None:
         """Another minibatch comes: a step that has read its rate was made, even if a hook has raised after it."""

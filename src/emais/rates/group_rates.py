@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,8 +50,33 @@ def times(now: Any, was: Any) -> Any:
     return 1.0 if now == was or was == 0 or now == 0 else now / was
 
 
-def zeroed(rate: Any, stop: Any) -> Any:
-    """A rate, or 0."""
-    if isinstance(rate, Tensor):
-        return torch.where(stop, torch.zeros_like(rate), rate)
-    return 0.0 if stop else rate
+def chosen(which: Any, one: Any, other: Any) -> Any:
+    """One rate where `which` is true, else the other; of tensors without a sync."""
+    if isinstance(other, Tensor):
+        return torch.where(which, torch.as_tensor(one, dtype=other.dtype, device=other.device), other)
+    return one if which else other
+
+
+def carries_on(scheduler: Any, optimizer: Optimizer) -> bool:
+    """Whether a scheduler goes on from the rates that it finds, or computes its own anew: found out by two trial steps.
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    >>> exponential = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    >>> function = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 0.9**t)
+    >>> _ = optimizer.step()
+    >>> carries_on(exponential, optimizer), carries_on(function, optimizer)
+    (True, False)
+    """
+    before, rates, found = scheduler.state_dict(), read(optimizer), []
+    try:
+        for trial in (1.0, 2.0):
+            write_rates(optimizer, [trial] * len(rates))
+            scheduler.step()
+            found.append([float(lr) for lr in in_place(optimizer)])
+            scheduler.load_state_dict(copy.deepcopy(before))
+    except ValueError:  # OneCycleLR has no step beyond its end
+        scheduler.load_state_dict(copy.deepcopy(before))
+        return False
+    finally:
+        write_rates(optimizer, rates)
+    return found[0] != found[1]

@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 from ..errors import EmaisError, number_above, positive_float
 from ..statistics.limits import AS_SAVED
 from .attached import innermost
-from .group_rates import fill, in_place, read, times, write_rates, zeroed
+from .group_rates import carries_on, chosen, fill, in_place, read, times, write_rates
 from .saved_schedule import check_schedule_state
 from .schedulers import check_scheduler, check_unit, own_end, steps_left, steps_made
 
@@ -62,7 +62,9 @@ class EffectiveSchedule:
     cycle_momentum=False); between two of its steps the rate is interpolated. Or a function of t, which gives what to
     multiply the optimizer's rate by; then pass `optimizer`. A function that takes tensors makes no host sync. t_eff
     stops at `num_steps` (default: the engine's, or the scheduler's own end: beyond it a cosine would rise again).
-    Whatever else changes the rate, as a ReduceLROnPlateau, a second schedule or a warm-up by hand, multiplies it.
+    Where something else changes the rate, as a ReduceLROnPlateau, a second schedule or a warm-up by hand, it is as with
+    the scheduler alone: most go on from the rate that is there, and some compute theirs anew in each step (LambdaLR,
+    OneCycleLR, CyclicLR, warm restarts). A function of t is multiplied by what others have multiplied the rate by.
 
     A scheduler counts steps of the optimizer, as without importance sampling, while the engine's num_steps counts
     minibatches: of T minibatches with k accumulated a step, make it for T/k. per_epoch: it counts epochs, of ceil(M/N)
@@ -119,6 +121,7 @@ class EffectiveSchedule:
             self.optimizer
         )  # the rates as they were left here: whatever differs later, others have changed
         self._change = [torch.ones_like(lr) if isinstance(lr, Tensor) else 1.0 for lr in self._low]
+        self._carries: bool | None = None  # whether the scheduler goes on from the rate that is there; None: not known
         if self._scheduler is None:
             self._place_rates()
 
@@ -144,15 +147,14 @@ class EffectiveSchedule:
         if len(self.optimizer.param_groups) != len(self._low):
             raise EmaisError(GROUPS.format(len(self._low), len(self.optimizer.param_groups)))
         self._engine.progress.asked = True
-        if self._follower.steps > 1 and self._unit == 1 and not self._told:
+        if self._follower.steps > 1 and self._unit == 1 and self._engine.attached.scalers and not self._told:
             self._told = True
             warnings.warn(SELDOM.format(self._follower.steps), stacklevel=2)
         self._take_worth()
-        stopped = self._keep_changes()
+        before, place = self._keep_changes(), self._place
         self._place_rates()
-        write_rates(
-            self.optimizer, [zeroed(lr, stop) for lr, stop in zip(in_place(self.optimizer), stopped, strict=True)]
-        )
+        if self._place == place or self._carries is not False:
+            self._keep_stopped(*before)
         if self._scheduler is not None and self._run is not None:
             self._look_at_ends(self._run)
 
@@ -161,20 +163,27 @@ class EffectiveSchedule:
             self._t.add_(self._follower.worth).clamp_(max=self.num_steps)
             self._follower.clear()
 
-    def _keep_changes(self) -> list[Any]:
-        """What others have multiplied the rates by since they were written here stays: all further ones get it, too.
+    def _keep_changes(self) -> tuple[list[Any], list[Any]]:
+        """What others have multiplied the rates by since they were written here stays, until a scheduler drops it.
 
-        Apart from the scheduler's rates, which some schedulers compute anew in each step. Gives whether others have set
-        a rate to 0: there it stays until they set another one.
+        Gives whether others have set a rate to 0, and the rates as they were written.
         """
         pairs = list(zip(in_place(self.optimizer), self._written, strict=True))
-        changes = [change * times(*pair) for change, pair in zip(self._change, pairs, strict=True)]
-        stopped = [(now == 0) & (was != 0) for now, was in pairs]
-        fill(self._change, changes)
-        return stopped
+        fill(self._change, [change * times(*pair) for change, pair in zip(self._change, pairs, strict=True)])
+        copies = [was.clone() if isinstance(was, Tensor) else was for was in self._written]
+        return [(now == 0) & (was != 0) for now, was in pairs], copies
+
+    def _keep_stopped(self, stopped: list[Any], was: list[Any]) -> None:
+        """A rate that others have set to 0 stays there until they set another one."""
+        rates = zip(in_place(self.optimizer), stopped, strict=True)
+        write_rates(self.optimizer, [chosen(stop, 0.0, lr) for lr, stop in rates])
+        # the schedule's own rate may be 0 for a while: the one before tells that others have stopped it
+        own = zip(stopped, was, self._written, strict=True)
+        fill(self._written, [chosen((written == 0) & stop, before, written) for stop, before, written in own])
 
     def _place_rates(self) -> None:
-        write_rates(self.optimizer, [change * rate for change, rate in zip(self._change, self._rates(), strict=True)])
+        rates = self._rates()
+        write_rates(self.optimizer, [change * rate for change, rate in zip(self._change, rates, strict=True)])
         fill(self._written, in_place(self.optimizer))
 
     def _look_at_ends(self, run: float) -> None:
@@ -193,7 +202,7 @@ class EffectiveSchedule:
         right, way = goal / k / self._unit, self.in_epochs
         accumulated = self._engine.attached.minibatches
         planned = end * accumulated if self._unit == 1 else end  # minibatches that the scheduler was made for
-        if accumulated > 1 and NEAR <= accumulated * goal / planned <= 1 / NEAR:
+        if accumulated > 1 and NEAR * planned <= accumulated * goal <= planned / NEAR:
             message += IN_STEPS.format(k=accumulated, goal=goal, whole=accumulated * goal)
         message += UNITS if self._unit == 1 else COUNTS_EPOCHS
         told = message.format(
@@ -217,6 +226,10 @@ class EffectiveSchedule:
             self._high = self._advance(self._low)
         while self._place + 1 <= t and self._place + 1 < self.num_steps / self._unit:
             self._low, self._place = self._high, self._place + 1
+            if self._carries is None:
+                self._carries = carries_on(self._scheduler, self.optimizer)
+            if not self._carries:
+                fill(self._change, [1.0] * len(self._change))
             self._high = self._advance(self._low)
         part = t - self._place
         return [(1 - part) * low + part * high for low, high in zip(self._low, self._high, strict=True)]
@@ -240,7 +253,8 @@ class EffectiveSchedule:
         named |= {"written": self._written, "rates": in_place(self.optimizer)}
         rates = {name: None if values is None else [float(x) for x in values] for name, values in named.items()}
         with self._engine.attached.settled:
-            moved = {"t_eff": float(self.t_eff), "pending": float(self._follower.worth)}
+            pending = self._follower.worth + self._engine.attached.unclosed_worth(self._follower)
+            moved = {"t_eff": float(self.t_eff), "pending": float(pending)}
         return moved | {"place": self._place, "scheduler": inner} | rates
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
