@@ -50,7 +50,7 @@ def times(now: Any, was: Any) -> Any:
     return 1.0 if now == was or was == 0 or now == 0 else now / was
 
 
-def chosen(which: Any, one: Any, other: Any) -> Any:
+def rate_where(which: Any, one: Any, other: Any) -> Any:
     """One rate where `which` is true, else the other; of tensors without a sync."""
     if isinstance(other, Tensor):
         return torch.where(which, torch.as_tensor(one, dtype=other.dtype, device=other.device), other)

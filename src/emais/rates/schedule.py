@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 from ..errors import EmaisError, number_above, positive_float
 from ..statistics.limits import AS_SAVED
 from .attached import innermost
-from .group_rates import carries_on, chosen, fill, in_place, read, times, write_rates
+from .group_rates import carries_on, fill, in_place, rate_where, read, times, write_rates
 from .saved_schedule import check_schedule_state
 from .schedulers import check_scheduler, check_unit, own_end, steps_left, steps_made
 
@@ -176,10 +176,10 @@ class EffectiveSchedule:
     def _keep_stopped(self, stopped: list[Any], was: list[Any]) -> None:
         """A rate that others have set to 0 stays there until they set another one."""
         rates = zip(in_place(self.optimizer), stopped, strict=True)
-        write_rates(self.optimizer, [chosen(stop, 0.0, lr) for lr, stop in rates])
+        write_rates(self.optimizer, [rate_where(stop, 0.0, lr) for lr, stop in rates])
         # the schedule's own rate may be 0 for a while: the one before tells that others have stopped it
         own = zip(stopped, was, self._written, strict=True)
-        fill(self._written, [chosen((written == 0) & stop, before, written) for stop, before, written in own])
+        fill(self._written, [rate_where((written == 0) & stop, before, written) for stop, before, written in own])
 
     def _place_rates(self) -> None:
         rates = self._rates()
